@@ -1,0 +1,317 @@
+//! Page-aligned blocks that are used again, last in first out, so that a warm loop stays in the same memory.
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::block::BlockMut;
+use super::memory::{HostMemory, Memory, Place};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys::Generation;
+
+/// Bounds of a [`Pool`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PoolOptions {
+    /// Most bytes kept for later while nobody uses them. Default 64 MiB.
+    pub keep: usize,
+    /// Most bytes of one block. Default: the memory of the machine.
+    pub max_block: usize,
+}
+
+impl Default for PoolOptions {
+    fn default() -> Self {
+        PoolOptions {
+            keep: 64 << 20,
+            max_block: usize::try_from(crate::sys::total_memory()).unwrap_or(usize::MAX),
+        }
+    }
+}
+
+impl PoolOptions {
+    /// Sets [`keep`](Self::keep).
+    #[must_use]
+    pub fn keep(mut self, bytes: usize) -> Self {
+        self.keep = bytes;
+        self
+    }
+
+    /// Sets [`max_block`](Self::max_block).
+    #[must_use]
+    pub fn max_block(mut self, bytes: usize) -> Self {
+        self.max_block = bytes;
+        self
+    }
+}
+
+/// What a pool has done; see [`Pool::stats`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolStats {
+    /// Blocks taken from the kernel.
+    pub allocated: u64,
+    /// Blocks served from those kept.
+    pub reused: u64,
+    /// Bytes kept now.
+    pub kept: usize,
+}
+
+/// A source of page-aligned host blocks; cloning shares it.
+///
+/// Taking a block never waits: there is no limit on what is handed out, only on what is kept. Back-pressure is
+/// the business of windows. Blocks of 2 MiB and more are aligned to and advised as huge pages. A block returns
+/// when its last share is dropped.
+#[derive(Clone, Debug)]
+pub struct Pool(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    options: PoolOptions,
+    generation: Generation,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// Oldest first; taken from the back, evicted from the front.
+    blocks: VecDeque<HostMemory>,
+    stats: PoolStats,
+}
+
+/// More blocks than this are not worth searching.
+const MAX_KEPT_BLOCKS: usize = 256;
+
+/// Rounds up so that blocks of about the same size serve each other, wasting at most an eighth (small blocks:
+/// up to a page).
+fn size_class(len: usize) -> Option<usize> {
+    let page = crate::sys::page_size();
+    let step = (len.checked_next_power_of_two()? / 16).max(page);
+    len.max(1).checked_next_multiple_of(step)
+}
+
+impl Pool {
+    /// An empty pool.
+    pub fn new(options: PoolOptions) -> Self {
+        Pool(Arc::new(Inner {
+            options,
+            generation: Generation::current(),
+            kept: Mutex::default(),
+        }))
+    }
+
+    /// An unfilled block of exactly `len` bytes, beginning on a page boundary. Its content is undefined.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] past [`PoolOptions::max_block`] or when the kernel refuses;
+    /// [`ErrorKind::Forked`] in a process forked from the pool's.
+    pub fn take(&self, len: usize) -> Result<BlockMut> {
+        let inner = &self.0;
+        let refused = || {
+            Error::new(ErrorKind::OutOfMemory {
+                wanted: len as u64,
+                cap: inner.options.max_block as u64,
+            })
+        };
+        if !inner.generation.is_current() {
+            return Err(Error::new(ErrorKind::Forked));
+        }
+        if len > inner.options.max_block {
+            return Err(refused());
+        }
+        let class = size_class(len).ok_or_else(refused)?;
+        let kept = {
+            let mut kept = inner.lock();
+            let found = kept.blocks.iter().rposition(|b| b.capacity() == class);
+            let block = found.and_then(|at| kept.blocks.remove(at));
+            match &block {
+                Some(block) => {
+                    kept.stats.reused += 1;
+                    kept.stats.kept -= block.capacity();
+                }
+                None => kept.stats.allocated += 1,
+            }
+            block
+        };
+        let memory = match kept {
+            Some(memory) => memory,
+            None => HostMemory::new(class).map_err(|_| refused())?,
+        };
+        Ok(BlockMut::new(Pooled {
+            memory: ManuallyDrop::new(memory.resized(len)),
+            pool: inner.clone(),
+        }))
+    }
+
+    /// What it has done so far, and what it keeps.
+    pub fn stats(&self) -> PoolStats {
+        if !self.0.generation.is_current() {
+            return PoolStats::default();
+        }
+        self.0.lock().stats
+    }
+
+    /// Gives all kept blocks back to the kernel.
+    pub fn trim(&self) {
+        if self.0.generation.is_current() {
+            let freed = {
+                let mut kept = self.0.lock();
+                kept.stats.kept = 0;
+                std::mem::take(&mut kept.blocks)
+            };
+            drop(freed);
+        }
+    }
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Pool::new(PoolOptions::default())
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        // Nothing panics while it is held, and the lists are valid between any two statements.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn give_back(&self, memory: HostMemory) {
+        let bytes = memory.capacity();
+        // After a fork another thread's hold on the lock may never end here.
+        if !self.generation.is_current() || bytes > self.options.keep {
+            return;
+        }
+        let mut evicted = Vec::new();
+        {
+            let mut kept = self.lock();
+            while kept.stats.kept + bytes > self.options.keep
+                || kept.blocks.len() >= MAX_KEPT_BLOCKS
+            {
+                let Some(oldest) = kept.blocks.pop_front() else {
+                    break;
+                };
+                kept.stats.kept -= oldest.capacity();
+                evicted.push(oldest);
+            }
+            kept.stats.kept += bytes;
+            kept.blocks.push_back(memory);
+        }
+        drop(evicted); // unmapped outside the lock
+    }
+}
+
+/// Memory that returns to its pool.
+struct Pooled {
+    memory: ManuallyDrop<HostMemory>,
+    pool: Arc<Inner>,
+}
+
+// SAFETY: forwards to `HostMemory`, which keeps the contract and lives until this value's drop.
+unsafe impl Memory for Pooled {
+    fn place(&self) -> Place {
+        self.memory.place()
+    }
+    fn ptr(&self) -> *mut u8 {
+        self.memory.ptr()
+    }
+    fn len(&self) -> usize {
+        self.memory.len()
+    }
+    fn as_any(&self) -> &dyn Any {
+        &*self.memory
+    }
+}
+
+impl Drop for Pooled {
+    fn drop(&mut self) {
+        // SAFETY: taken once, here; the field is not used again.
+        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
+        self.pool.give_back(memory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(pool: &Pool, len: usize) -> BlockMut {
+        pool.take(len).unwrap()
+    }
+
+    #[test]
+    fn blocks_are_aligned_exact_and_reused_last_in_first_out() {
+        let pool = Pool::default();
+        let (a, b) = (take(&pool, 5000), take(&pool, 5000));
+        assert_eq!((a.len(), a.unfilled_ptr().align_offset(4096)), (5000, 0));
+        let (pa, pb) = (a.unfilled_ptr(), b.unfilled_ptr());
+        drop(a);
+        drop(b);
+        assert_eq!(take(&pool, 6000).unfilled_ptr(), pb);
+        let both = (take(&pool, 5000), take(&pool, 4097));
+        assert_eq!((both.0.unfilled_ptr(), both.1.unfilled_ptr()), (pb, pa));
+        assert_eq!(pool.stats().allocated, 2);
+    }
+
+    #[test]
+    fn keeps_no_more_than_its_cap_and_the_newest() {
+        let pool = Pool::new(PoolOptions::default().keep(3 * 4096));
+        let blocks: Vec<_> = (0..5).map(|_| take(&pool, 4096)).collect();
+        let last = blocks[4].unfilled_ptr();
+        drop(blocks);
+        assert_eq!(pool.stats().kept, 3 * 4096);
+        assert_eq!(take(&pool, 1).unfilled_ptr(), last);
+        drop(take(&pool, 1 << 20));
+        assert_eq!(pool.stats().kept, 3 * 4096);
+        pool.trim();
+        assert_eq!(pool.stats().kept, 0);
+    }
+
+    #[test]
+    fn a_shared_slice_keeps_the_block_out_of_the_pool() {
+        let pool = Pool::default();
+        let mut block = take(&pool, 100);
+        block.put(b"hello").unwrap();
+        let bytes = block.freeze().into_host().unwrap();
+        let slice = bytes.slice(1..2);
+        drop(bytes);
+        assert_eq!(pool.stats().kept, 0);
+        drop(slice);
+        assert_eq!(pool.stats().kept, 4096);
+    }
+
+    #[test]
+    fn the_cap_on_a_block_is_an_error_that_names_it() {
+        let pool = Pool::new(PoolOptions::default().max_block(1000));
+        for wanted in [1001, usize::MAX] {
+            let error = pool.take(wanted).unwrap_err();
+            assert!(matches!(
+                error.kind(),
+                ErrorKind::OutOfMemory { cap: 1000, .. }
+            ));
+        }
+        assert_eq!(take(&pool, 0).len(), 0);
+    }
+
+    #[test]
+    fn size_classes_waste_little() {
+        for len in [
+            1,
+            4096,
+            4097,
+            100_000,
+            (1 << 20) + 1,
+            (5 << 20) + 3,
+            (1 << 31) + 1,
+        ] {
+            let class = size_class(len).unwrap();
+            assert!(
+                class >= len && class - len <= (len / 8).max(4096),
+                "{len} {class}"
+            );
+            assert_eq!(size_class(class), Some(class));
+        }
+        assert_eq!(size_class(usize::MAX), None);
+    }
+}

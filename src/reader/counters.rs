@@ -1,0 +1,145 @@
+//! What was really done for a source.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The way bytes came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Route {
+    /// Bytes that were in this process's memory.
+    Memory,
+    /// `pread` through the page cache.
+    Pread,
+    /// `pread` past the page cache (`O_DIRECT`).
+    PreadDirect,
+    /// A mapping of the file.
+    Mmap,
+    /// An engine from outside this crate.
+    Other,
+}
+
+impl Route {
+    /// All of them.
+    pub const ALL: [Route; 5] = [
+        Route::Memory,
+        Route::Pread,
+        Route::PreadDirect,
+        Route::Mmap,
+        Route::Other,
+    ];
+
+    /// The name of the engine that this is, as [`Engine`](crate::Engine) options and errors spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Route::Memory => "memory",
+            Route::Pread => "pread",
+            Route::PreadDirect => "pread-direct",
+            Route::Mmap => "mmap",
+            Route::Other => "other",
+        }
+    }
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident, $add:ident;)*) => {
+        /// Running totals of a source, shared by all readers of it. Reading and adding never waits.
+        #[derive(Debug, Default)]
+        pub struct Counters {
+            routes: [AtomicU64; Route::ALL.len()],
+            $($name: AtomicU64,)*
+        }
+
+        /// The totals at one moment. Counters move on independently, so sums may be off by work in flight.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct CounterSnapshot {
+            /// Bytes delivered by each route, in the order of [`Route::ALL`].
+            pub routes: [u64; Route::ALL.len()],
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Counters {
+            $(
+                $(#[$doc])*
+                pub fn $add(&self, n: u64) {
+                    self.$name.fetch_add(n, Ordering::Relaxed);
+                }
+            )*
+
+            /// All totals now.
+            pub fn snapshot(&self) -> CounterSnapshot {
+                CounterSnapshot {
+                    routes: std::array::from_fn(|i| self.routes[i].load(Ordering::Relaxed)),
+                    $($name: self.$name.load(Ordering::Relaxed),)*
+                }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Reads asked for, empty and failed ones included.
+    reads, add_reads;
+    /// Bytes asked for in valid ranges.
+    requested, add_requested;
+    /// Requests made to the system (calls that moved bytes, or tried to), or views made of a mapping.
+    requests, add_requests;
+    /// Bytes that the system delivered.
+    read, add_read;
+    /// Bytes read only because they lay between or around ranges that were asked for.
+    wasted, add_wasted;
+    /// Bytes copied once more for alignment, or out of a block that a small slice would have pinned.
+    bounced, add_bounced;
+    /// Requests repeated after a short read, `EINTR` or `EAGAIN`.
+    retried, add_retried;
+    /// Bytes known to have come from the page cache, without waiting for a device.
+    from_cache, add_from_cache;
+}
+
+impl Counters {
+    /// Bytes delivered by `route`.
+    pub fn add_route(&self, route: Route, bytes: u64) {
+        let at = Route::ALL.iter().position(|r| *r == route).unwrap_or(0);
+        self.routes[at].fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl CounterSnapshot {
+    /// Bytes delivered by `route`.
+    pub fn route(&self, route: Route) -> u64 {
+        let at = Route::ALL.iter().position(|r| *r == route).unwrap_or(0);
+        self.routes[at]
+    }
+
+    /// The route with the most bytes, if any byte was delivered.
+    pub fn main_route(&self) -> Option<Route> {
+        Route::ALL
+            .into_iter()
+            .filter(|route| self.route(*route) > 0)
+            .max_by_key(|route| self.route(*route))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_are_counted_apart() {
+        let counters = Counters::default();
+        assert_eq!(counters.snapshot().main_route(), None);
+        counters.add_route(Route::Pread, 5);
+        counters.add_route(Route::Mmap, 7);
+        counters.add_route(Route::Pread, 3);
+        let now = counters.snapshot();
+        assert_eq!((now.route(Route::Pread), now.route(Route::Mmap)), (8, 7));
+        assert_eq!(now.main_route(), Some(Route::Pread));
+    }
+}

@@ -1,0 +1,87 @@
+//! What every reader can do, made of the three methods it has.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::Reader;
+use super::batch::{Batch, ReadInto};
+use super::chunks::{ChunkOptions, Chunks};
+use super::cursor::Cursor;
+use super::pending::{Pending, PendingRead};
+use super::slice::Slice;
+use crate::error::Result;
+
+/// Comfort on top of [`Reader`], for every reader and for `dyn Reader`.
+///
+/// ```
+/// use feedwater::{MemoryReader, ReaderExt};
+///
+/// let reader = MemoryReader::new("head, body, tail");
+/// assert_eq!(reader.read(6..10).wait()?, "body");
+/// assert_eq!(reader.tail(4).wait()?, "tail");
+/// let mut four = [0; 4];
+/// reader.read_at(0, &mut four)?;
+/// assert_eq!(&four, b"head");
+/// # Ok::<(), feedwater::Error>(())
+/// ```
+pub trait ReaderExt: Reader {
+    /// Starts reading one range into host memory; await it or [`wait`](PendingRead::wait).
+    fn read(&self, range: Range<u64>) -> PendingRead {
+        PendingRead::new(self.submit(Batch::new().any(range)))
+    }
+
+    /// Starts reading many ranges, planned together, into host memory; blocks come in the order given.
+    fn read_many(&self, ranges: &[Range<u64>]) -> Pending {
+        self.submit(Batch::of(ranges.iter().cloned()))
+    }
+
+    /// Starts reading everything.
+    fn read_all(&self) -> PendingRead {
+        self.read(0..self.source().len())
+    }
+
+    /// Starts reading the last `n` bytes, or everything if there are fewer: footers and trailers.
+    fn tail(&self, n: u64) -> PendingRead {
+        let len = self.source().len();
+        self.read(len.saturating_sub(n)..len)
+    }
+
+    /// Fills `buf` from `offset` on, on this thread; nothing is allocated.
+    ///
+    /// # Errors
+    /// As the [contract](Reader) says; `buf` is then unspecified.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.read_now(&mut [ReadInto::new(offset, buf)])
+    }
+
+    /// Asks for `ranges` to be brought near (the page cache, a cache wrapper), as they will be read soon.
+    ///
+    /// A hint: what comes back only says when it has been taken. Drop it freely, the hint stays given.
+    fn prefetch(&self, ranges: &[Range<u64>]) -> Pending {
+        let batch = ranges
+            .iter()
+            .fold(Batch::new(), |batch, range| batch.prefetch(range.clone()));
+        self.submit(batch)
+    }
+
+    /// Reads `range` in order, in chunks, keeping a window of them in flight: an iterator, or a stream by
+    /// [`Chunks::stream`].
+    fn chunks(self: Arc<Self>, range: Range<u64>, options: ChunkOptions) -> Chunks<Self> {
+        Chunks::new(self, range, options)
+    }
+
+    /// A position in the source: `Read + Seek + BufRead`, for code that wants a file.
+    fn cursor(self: Arc<Self>) -> Cursor<Self> {
+        Cursor::new(self)
+    }
+
+    /// A range of the source as a reader of its own.
+    ///
+    /// # Errors
+    /// [`OutOfBounds`](crate::ErrorKind::OutOfBounds) if the range is not inside.
+    fn slice(self: Arc<Self>, range: Range<u64>) -> Result<Slice<Self>> {
+        Slice::new(self, range)
+    }
+}
+
+impl<R: Reader + ?Sized> ReaderExt for R {}

@@ -1,0 +1,173 @@
+//! What a reader reads.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::counters::Counters;
+use crate::error::{Error, ErrorKind, Result};
+use crate::version::Version;
+
+/// What a reader reads, fixed at its open: name, length, version and limits. Cloning shares the counters.
+#[derive(Clone)]
+pub struct Source {
+    name: Arc<str>,
+    engine: &'static str,
+    version: Version,
+    limits: Limits,
+    counters: Arc<Counters>,
+}
+
+/// What suits a source; planners above use it to shape their requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// A good size of one request in bytes, when there is a choice.
+    pub preferred: usize,
+    /// Ranges at most this many bytes apart are cheaper read in one request.
+    pub gap: u64,
+    /// Requests worth having in flight at once.
+    pub depth: usize,
+    /// Offsets and addresses that are multiples of this are read without a bounce. 1: any.
+    pub align: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            preferred: 1 << 20,
+            gap: 0,
+            depth: 1,
+            align: 1,
+        }
+    }
+}
+
+impl Limits {
+    /// Sets [`preferred`](Self::preferred), in bytes.
+    #[must_use]
+    pub fn preferred(mut self, bytes: usize) -> Self {
+        self.preferred = bytes;
+        self
+    }
+
+    /// Sets [`gap`](Self::gap), in bytes.
+    #[must_use]
+    pub fn gap(mut self, bytes: u64) -> Self {
+        self.gap = bytes;
+        self
+    }
+
+    /// Sets [`depth`](Self::depth), in requests.
+    #[must_use]
+    pub fn depth(mut self, requests: usize) -> Self {
+        self.depth = requests;
+        self
+    }
+
+    /// Sets [`align`](Self::align), in bytes.
+    #[must_use]
+    pub fn align(mut self, bytes: usize) -> Self {
+        self.align = bytes;
+        self
+    }
+}
+
+impl Source {
+    /// Describes a source for `engine`, with fresh counters.
+    pub fn new(
+        name: impl Into<Arc<str>>,
+        engine: &'static str,
+        version: Version,
+        limits: Limits,
+    ) -> Self {
+        Source {
+            name: name.into(),
+            engine,
+            version,
+            limits,
+            counters: Arc::default(),
+        }
+    }
+
+    /// The same source read by another engine: name, version and counters shared.
+    #[must_use]
+    pub fn through(&self, engine: &'static str, limits: Limits) -> Self {
+        Source {
+            engine,
+            limits,
+            ..self.clone()
+        }
+    }
+
+    /// Path, URL or other name, as errors show it.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Name of the engine that reads it.
+    pub fn engine(&self) -> &'static str {
+        self.engine
+    }
+
+    /// Length in bytes.
+    // A source of no bytes is nothing special, so there is no `is_empty`.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> u64 {
+        self.version.size()
+    }
+
+    /// What was opened.
+    pub fn version(&self) -> &Version {
+        &self.version
+    }
+
+    /// What suits it.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// What has been read so far.
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
+    /// Checks that `start <= end <= len`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfBounds`], named and placed.
+    pub fn check(&self, range: &Range<u64>) -> Result<()> {
+        if range.start <= range.end && range.end <= self.len() {
+            return Ok(());
+        }
+        Err(self.error(ErrorKind::OutOfBounds { len: self.len() }, range.clone()))
+    }
+
+    /// An error about `range` of this source.
+    pub fn error(&self, kind: ErrorKind, range: Range<u64>) -> Error {
+        self.place(Error::new(kind), range)
+    }
+
+    /// Adds name, engine and range to an error that has none yet.
+    pub fn place(&self, error: Error, range: Range<u64>) -> Error {
+        error.named(&self.name).at(range).by(self.engine)
+    }
+
+    pub(crate) fn derived(&self, name: Arc<str>, version: Version) -> Self {
+        Source {
+            name,
+            version,
+            ..self.clone()
+        }
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source")
+            .field("name", &self.name)
+            .field("engine", &self.engine)
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
+}

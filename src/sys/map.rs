@@ -1,0 +1,129 @@
+//! Anonymous memory straight from the kernel: page-aligned, huge pages where large, given back when dropped.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+/// Size and alignment of a huge page on x86-64 and (with 4 KiB pages) on arm64.
+const HUGE: usize = 2 << 20;
+
+/// Bytes in a page of memory.
+pub(crate) fn page_size() -> usize {
+    static SIZE: OnceLock<usize> = OnceLock::new();
+    *SIZE.get_or_init(rustix::param::page_size)
+}
+
+/// A private anonymous mapping of its own.
+#[derive(Debug)]
+pub(crate) struct Region {
+    ptr: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a region is plain memory that belongs to whoever holds the value; no thread is special to it.
+unsafe impl Send for Region {}
+// SAFETY: as above; `&Region` gives out only the address and the length.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Maps `len` bytes (rounded up to pages; at least one), aligned to 2 MiB and advised to use huge pages if
+    /// it has that much. The memory reads as zero and is not resident until touched.
+    pub(crate) fn new(len: usize) -> io::Result<Region> {
+        let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
+        let page = page_size();
+        let len = len
+            .max(1)
+            .checked_next_multiple_of(page)
+            .ok_or_else(too_large)?;
+        let huge = len >= HUGE;
+        let slack = if huge { HUGE - page } else { 0 };
+        let mapped = len.checked_add(slack).ok_or_else(too_large)?;
+        // SAFETY: a fresh private mapping, placed by the kernel, which cannot overlap what exists.
+        let base = unsafe {
+            mmap_anonymous(
+                ptr::null_mut(),
+                mapped,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+        }?
+        .cast::<u8>();
+        let before = if huge { base.align_offset(HUGE) } else { 0 };
+        // SAFETY: `before <= slack`, so the kept part lies inside the mapping, and what is unmapped here are
+        // the page-aligned rests before and after it, to which nothing refers.
+        let start = unsafe {
+            let start = base.add(before);
+            if before > 0 {
+                let _ = munmap(base.cast(), before);
+            }
+            let after = mapped - before - len;
+            if after > 0 {
+                let _ = munmap(start.add(len).cast(), after);
+            }
+            start
+        };
+        let region = Region {
+            ptr: NonNull::new(start).ok_or_else(too_large)?,
+            len,
+        };
+        #[cfg(target_os = "linux")]
+        if huge {
+            // A refusal (no huge pages in this kernel) only makes it slower.
+            // SAFETY: advice about our own mapping; it does not change its content.
+            let _ = unsafe { madvise(start.cast(), len, Advice::LinuxHugepage) };
+        }
+        Ok(region)
+    }
+
+    pub(crate) fn ptr(&self) -> *mut u8 {
+        self.ptr.as_ptr()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Makes all pages resident now, so that later writes do not fault. Best effort.
+    pub(crate) fn populate(&self) {
+        #[cfg(target_os = "linux")]
+        {
+            // SAFETY: advice about our own mapping (Linux 5.14); it writes nothing that was there.
+            let _ = unsafe { madvise(self.ptr().cast(), self.len, Advice::LinuxPopulateWrite) };
+        }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, whole, and the only owner is going away.
+        let _ = unsafe { munmap(self.ptr.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_alignment() {
+        for len in [0, 1, 4096, 4097, HUGE - 1, HUGE, HUGE + 1, 5 * HUGE + 4096] {
+            let region = Region::new(len).unwrap();
+            assert!(region.len() >= len.max(1) && region.len() < len + 2 * page_size());
+            assert_eq!(region.ptr().align_offset(page_size()), 0);
+            if len >= HUGE {
+                assert_eq!(region.ptr().align_offset(HUGE), 0);
+            }
+            region.populate();
+            // SAFETY: first and last byte of a mapping that nobody else uses.
+            unsafe {
+                let last = region.ptr().add(region.len() - 1);
+                assert_eq!((*region.ptr(), *last), (0, 0));
+                *last = 7;
+            }
+        }
+        assert!(Region::new(usize::MAX).is_err());
+    }
+}

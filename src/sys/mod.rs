@@ -1,0 +1,20 @@
+//! The operating system's side, one thin function a call; nothing here knows what a reader is.
+//!
+//! `linux` has the real thing. `portable` has the same functions by what std offers on every Unix, and says
+//! "not offered" for the rest; `--cfg feedwater_portable` selects it on Linux too, so that it is tested.
+
+mod fork;
+#[cfg(all(target_os = "linux", not(feedwater_portable)))]
+mod linux;
+mod map;
+#[cfg(not(all(target_os = "linux", not(feedwater_portable))))]
+mod portable;
+mod process;
+
+pub(crate) use fork::Generation;
+#[cfg(all(target_os = "linux", not(feedwater_portable)))]
+pub(crate) use linux::*;
+pub(crate) use map::{Region, page_size};
+#[cfg(not(all(target_os = "linux", not(feedwater_portable))))]
+pub(crate) use portable::*;
+pub(crate) use process::PerProcess;
