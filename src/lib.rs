@@ -11,6 +11,7 @@ compile_error!("feedwater needs a Unix: it reads by position from file descripto
 mod backend;
 mod buffer;
 mod error;
+mod open;
 mod reader;
 mod sys;
 mod version;
@@ -20,6 +21,10 @@ pub use buffer::{
     Block, BlockMut, DeviceBytes, HostMemory, Memory, Place, Pool, PoolOptions, PoolStats,
 };
 pub use error::{Error, ErrorKind, FileKind, Refusal, Result};
+pub use open::{
+    Candidate, Engine, EngineOptions, OpenOptions, Opened, Opening, Report, Verdict, open,
+    open_async,
+};
 pub use reader::{
     Batch, CachePolicy, ChunkOptions, ChunkStream, Chunks, Completions, CounterSnapshot, Counters,
     Cursor, Dest, Failed, Limits, Outcomes, Pending, PendingRead, Priority, Progress, Read,

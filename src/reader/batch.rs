@@ -188,3 +188,11 @@ impl<'a> ReadInto<'a> {
         self.offset..self.offset.saturating_add(self.buf.len() as u64)
     }
 }
+
+/// Finishes every read with the same error; given blocks go back.
+pub(crate) fn fail_all(source: &Source, started: Vec<Started>, error: &Error) {
+    for (read, ticket) in started {
+        let error = source.place(error.clone(), read.range);
+        ticket.finish(Err(Failed::new(error, read.dest)));
+    }
+}

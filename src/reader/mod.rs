@@ -17,6 +17,7 @@ mod timer;
 use std::fmt;
 use std::sync::Arc;
 
+pub(crate) use batch::fail_all;
 pub use batch::{Batch, Dest, Read, ReadInto, Started};
 pub use chunks::{ChunkOptions, ChunkStream, Chunks};
 pub(crate) use complete::{Step, fill};

@@ -1,8 +1,210 @@
 //! Linux.
 #![allow(unsafe_code)]
 
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{AtFlags, StatxFlags};
+
+pub(crate) use super::facts::{DirectAlign, FileSystem};
+
+/// Drops pages that the read brought in once they have been copied (Linux 6.14; not in `libc` yet).
+const RWF_DONTCACHE: libc::c_int = 0x80;
+
+/// Most bytes that one `read` moves (`MAX_RW_COUNT`: `INT_MAX` rounded down to pages).
+const MAX_READ: usize = 0x7fff_f000;
+
+/// How a read by position behaves.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ReadMode {
+    /// Fail with `WouldBlock` rather than wait for a device.
+    pub(crate) no_wait: bool,
+    /// Leave nothing in the page cache that was not there.
+    pub(crate) dont_cache: bool,
+}
+
+/// One `pread` of up to `len` bytes to `ptr`. May be short.
+///
+/// # Safety
+/// `ptr..ptr + len` is valid for writes and nobody else uses it until the call returns.
+pub(crate) unsafe fn pread(
+    fd: BorrowedFd<'_>,
+    ptr: *mut u8,
+    len: usize,
+    offset: u64,
+    mode: ReadMode,
+) -> io::Result<usize> {
+    let offset = i64::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let len = len.min(MAX_READ);
+    let flags = if mode.no_wait { libc::RWF_NOWAIT } else { 0 }
+        | if mode.dont_cache { RWF_DONTCACHE } else { 0 };
+    let n = if flags == 0 {
+        // SAFETY: the caller vouches for the memory; the descriptor is borrowed, so open.
+        unsafe { libc::pread(fd.as_raw_fd(), ptr.cast(), len, offset) }
+    } else {
+        let iov = libc::iovec {
+            iov_base: ptr.cast(),
+            iov_len: len,
+        };
+        // The system call rather than libc's wrapper, which not every libc has. On 64 bits the first half of
+        // the offset holds all of it.
+        // SAFETY: as above; the kernel reads one iovec, which outlives the call.
+        unsafe {
+            libc::syscall(
+                libc::SYS_preadv2,
+                fd.as_raw_fd(),
+                &raw const iov,
+                1 as libc::c_ulong,
+                offset as libc::c_ulong,
+                0 as libc::c_ulong,
+                flags,
+            ) as isize
+        }
+    };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+/// Whether an error of [`pread`] says that the kernel or file system does not know the mode.
+pub(crate) fn is_mode_unsupported(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL)
+    )
+}
+
+/// Flags for opening any path to read without side effects: a FIFO does not wait for a writer, a terminal does
+/// not become ours.
+pub(crate) fn open_flags() -> i32 {
+    libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC
+}
+
+/// Takes `O_NONBLOCK` off a file that was opened with [`open_flags`]: for a regular file it means nothing to
+/// `read`, but `io_uring` would obey it.
+pub(crate) fn set_blocking(file: &File) -> io::Result<()> {
+    // Of the flags that can be set, the opening had no other one.
+    Ok(rustix::fs::fcntl_setfl(file, rustix::fs::OFlags::empty())?)
+}
+
+/// The alignment that `O_DIRECT` needs for this file, by `statx` (Linux 6.1). `Ok(None)`: the system does not say.
+pub(crate) fn direct_align(fd: BorrowedFd<'_>) -> io::Result<Option<DirectAlign>> {
+    let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)?;
+    if stat.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
+        return Ok(None);
+    }
+    Ok(Some(DirectAlign {
+        memory: stat.stx_dio_mem_align as usize,
+        offset: u64::from(stat.stx_dio_offset_align),
+    }))
+}
+
+/// Opens the file behind `fd` once more, for reading past the page cache.
+///
+/// Through `/proc`, so that it is the same inode whatever has become of its path. The caller compares identities.
+pub(crate) fn reopen(fd: BorrowedFd<'_>, direct: bool) -> io::Result<File> {
+    let flags = if direct { libc::O_DIRECT } else { 0 };
+    std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(flags | libc::O_CLOEXEC)
+        .open(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+}
+
+/// The kind of file system, by its magic number.
+pub(crate) fn file_system(fd: BorrowedFd<'_>) -> io::Result<FileSystem> {
+    // Magic numbers: linux/magic.h; statfs(2) lists most.
+    Ok(match rustix::fs::fstatfs(fd)?.f_type as u32 {
+        0x9fa0 | 0x6265_6572 | 0x6462_6720 | 0x7472_6163 | 0x7363_6673 | 0x6265_6570
+        | 0x0027_e0eb | 0x6367_7270 | 0xcafe_4a11 | 0x7363_6d66 => FileSystem::Pseudo,
+        0x6969 => FileSystem::Network("nfs"),
+        0x517b | 0xfe53_4d42 | 0xff53_4d42 => FileSystem::Network("smb"),
+        0x00c3_6400 => FileSystem::Network("ceph"),
+        0x0102_1997 => FileSystem::Network("9p"),
+        0x5346_414f | 0x6b41_4653 => FileSystem::Network("afs"),
+        0x0bd0_0bd0 => FileSystem::Network("lustre"),
+        0x6573_5546 => FileSystem::Network("fuse"),
+        0xef53 => FileSystem::Local("ext4"),
+        0x5846_5342 => FileSystem::Local("xfs"),
+        0x9123_683e => FileSystem::Local("btrfs"),
+        0x2fc1_2fc1 => FileSystem::Local("zfs"),
+        0xf2f5_2010 => FileSystem::Local("f2fs"),
+        0xca45_1a4e => FileSystem::Local("bcachefs"),
+        0x794c_7630 => FileSystem::Local("overlay"),
+        0x0102_1994 => FileSystem::Memory("tmpfs"),
+        0x8584_58f6 => FileSystem::Memory("ramfs"),
+        0x9584_58f6 => FileSystem::Memory("hugetlbfs"),
+        _ => FileSystem::Local("local"),
+    })
+}
+
+/// Bytes of `offset..offset + len` in the page cache, by `cachestat` (Linux 6.5). `None`: not known, because the
+/// system has no such call or does not tell this process.
+pub(crate) fn resident_bytes(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Option<u64> {
+    #[repr(C)]
+    struct Range {
+        off: u64,
+        len: u64,
+    }
+    #[repr(C)]
+    #[derive(Default)]
+    struct Stat {
+        cache: u64,
+        dirty: u64,
+        writeback: u64,
+        evicted: u64,
+        recently_evicted: u64,
+    }
+    // One number on every architecture (include/uapi/asm-generic/unistd.h).
+    const SYS_CACHESTAT: libc::c_long = 451;
+    static REFUSED: AtomicBool = AtomicBool::new(false);
+    if len == 0 || REFUSED.load(Ordering::Relaxed) {
+        return (len == 0).then_some(0);
+    }
+    let range = Range { off: offset, len };
+    let mut stat = Stat::default();
+    // SAFETY: both structs have the kernel's layout and outlive the call; the descriptor is open.
+    let result = unsafe {
+        libc::syscall(
+            SYS_CACHESTAT,
+            fd.as_raw_fd(),
+            &raw const range,
+            &raw mut stat,
+            0 as libc::c_uint,
+        )
+    };
+    if result != 0 {
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() == Some(libc::ENOSYS) {
+            REFUSED.store(true, Ordering::Relaxed);
+        }
+        return None;
+    }
+    Some(
+        stat.cache
+            .saturating_mul(super::page_size() as u64)
+            .min(len),
+    )
+}
+
+/// Tells the kernel that a range will be read soon, or is not needed in the page cache any more. Best effort.
+pub(crate) fn advise(fd: BorrowedFd<'_>, offset: u64, len: u64, needed: bool) {
+    use rustix::fs::Advice;
+    let advice = if needed {
+        Advice::WillNeed
+    } else {
+        Advice::DontNeed
+    };
+    let _ = rustix::fs::fadvise(fd, offset, std::num::NonZeroU64::new(len), advice);
+}
+
 /// Bytes of memory that the machine has.
 pub(crate) fn total_memory() -> u64 {
     let info = rustix::system::sysinfo();
     (info.totalram as u64).saturating_mul(u64::from(info.mem_unit.max(1)))
+}
+
+/// Whether the descriptor was opened for direct I/O, which fails for buffers that are not aligned.
+pub(crate) fn is_direct(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(rustix::fs::fcntl_getfl(fd)?.contains(rustix::fs::OFlags::DIRECT))
 }

@@ -3,6 +3,7 @@
 //! `linux` has the real thing. `portable` has the same functions by what std offers on every Unix, and says
 //! "not offered" for the rest; `--cfg feedwater_portable` selects it on Linux too, so that it is tested.
 
+mod facts;
 mod fork;
 #[cfg(all(target_os = "linux", not(feedwater_portable)))]
 mod linux;

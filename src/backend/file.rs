@@ -1,0 +1,192 @@
+//! An open file as engines share it: descriptor, name, and the version it was opened in.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{FileType, Stat};
+
+use crate::error::{Error, ErrorKind, FileKind, Result};
+use crate::sys::{self, FileSystem, Generation};
+use crate::version::{FileVersion, Timestamp, Version};
+
+/// A regular file, open for reading.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    file: File,
+    name: Arc<str>,
+    version: FileVersion,
+    file_system: FileSystem,
+    generation: Generation,
+}
+
+impl OpenFile {
+    /// Opens a path. Never waits for a FIFO's writer and never reads a device.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        use std::os::unix::fs::OpenOptionsExt;
+        let name: Arc<str> = path.to_string_lossy().into();
+        let file = std::fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(sys::open_flags())
+            .open(path)
+            .map_err(|error| match error.raw_os_error() {
+                // What open says of a socket.
+                Some(libc::ENXIO) => not_a_file(path),
+                _ => Error::io("open", error),
+            })
+            .map_err(|error| error.named(&name))?;
+        let opened = OpenFile::new(file, name.clone())?;
+        sys::set_blocking(&opened.file).map_err(|error| Error::io("fcntl", error).named(&name))?;
+        Ok(opened)
+    }
+
+    /// Takes a file that is open already. Its position is neither used nor moved.
+    pub(crate) fn from_file(file: File, name: Arc<str>) -> Result<Self> {
+        let opened = OpenFile::new(file, name)?;
+        // Its flags are shared with whoever holds a duplicate, so they stay; what reads here is a new opening.
+        let io = |op| {
+            let name = opened.name.clone();
+            move |error| Error::io(op, error).named(&name)
+        };
+        if sys::is_direct(opened.file.as_fd()).map_err(io("fcntl"))? {
+            let file = sys::reopen(opened.file.as_fd(), false).map_err(io("open"))?;
+            let again = OpenFile::new(file, opened.name.clone())?;
+            opened.same_file(&again)?;
+            return Ok(again);
+        }
+        Ok(opened)
+    }
+
+    fn new(file: File, name: Arc<str>) -> Result<Self> {
+        let io = |op, error: rustix::io::Errno| Error::io(op, error.into()).named(&name);
+        let stat = rustix::fs::fstat(&file).map_err(|e| io("fstat", e))?;
+        let what = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {
+                let file_system = sys::file_system(file.as_fd())
+                    .map_err(|error| Error::io("fstatfs", error).named(&name))?;
+                return Ok(OpenFile {
+                    version: version_of(&stat),
+                    file_system,
+                    generation: Generation::current(),
+                    file,
+                    name,
+                });
+            }
+            FileType::Directory => FileKind::Directory,
+            FileType::Fifo => FileKind::Fifo,
+            FileType::Socket => FileKind::Socket,
+            FileType::CharacterDevice => FileKind::CharacterDevice,
+            FileType::BlockDevice => FileKind::BlockDevice,
+            _ => FileKind::Unknown,
+        };
+        Err(Error::new(ErrorKind::NotAFile { what }).named(&name))
+    }
+
+    /// The same file opened once more with `O_DIRECT`; checked to be the same inode.
+    pub(crate) fn reopen_direct(&self) -> Result<File> {
+        let io = |error| Error::io("open with O_DIRECT", error).named(&self.name);
+        let file = sys::reopen(self.fd(), true).map_err(io)?;
+        let again = OpenFile::new(file, self.name.clone())?;
+        self.same_file(&again)?;
+        Ok(again.file)
+    }
+
+    fn same_file(&self, other: &OpenFile) -> Result<()> {
+        if (self.version.dev, self.version.inode) == (other.version.dev, other.version.inode) {
+            return Ok(());
+        }
+        Err(self.changed(other.version))
+    }
+
+    fn changed(&self, found: FileVersion) -> Error {
+        Error::new(ErrorKind::Changed {
+            opened: Version::File(self.version),
+            found: Version::File(found),
+        })
+        .named(&self.name)
+    }
+
+    /// Compares the file with what was opened: one `fstat`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Changed`] with both versions.
+    pub(crate) fn check_version(&self) -> Result<()> {
+        let stat = rustix::fs::fstat(&self.file)
+            .map_err(|error| Error::io("fstat", error.into()).named(&self.name))?;
+        let found = version_of(&stat);
+        if found == self.version {
+            Ok(())
+        } else {
+            Err(self.changed(found))
+        }
+    }
+
+    /// # Errors
+    /// [`ErrorKind::Forked`] in a child of the process that opened the file.
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if self.generation.is_current() {
+            Ok(())
+        } else {
+            Err(Error::new(ErrorKind::Forked).named(&self.name))
+        }
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    pub(crate) fn version(&self) -> FileVersion {
+        self.version
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.version.size
+    }
+
+    pub(crate) fn file_system(&self) -> FileSystem {
+        self.file_system
+    }
+}
+
+/// What a path that cannot be opened leads to.
+fn not_a_file(path: &Path) -> Error {
+    use std::os::unix::fs::FileTypeExt;
+    let what = match std::fs::metadata(path).map(|meta| meta.file_type()) {
+        Ok(kind) if kind.is_socket() => FileKind::Socket,
+        Ok(kind) if kind.is_char_device() => FileKind::CharacterDevice,
+        Ok(kind) if kind.is_block_device() => FileKind::BlockDevice,
+        _ => FileKind::Unknown,
+    };
+    Error::new(ErrorKind::NotAFile { what })
+}
+
+// The fields of `stat` have other types on other systems and architectures.
+#[allow(
+    clippy::unnecessary_cast,
+    clippy::useless_conversion,
+    clippy::cast_lossless
+)]
+fn version_of(stat: &Stat) -> FileVersion {
+    FileVersion {
+        dev: stat.st_dev as u64,
+        inode: stat.st_ino as u64,
+        size: stat.st_size as u64,
+        mtime: Timestamp {
+            seconds: stat.st_mtime as i64,
+            nanoseconds: stat.st_mtime_nsec as u32,
+        },
+        ctime: Timestamp {
+            seconds: stat.st_ctime as i64,
+            nanoseconds: stat.st_ctime_nsec as u32,
+        },
+    }
+}

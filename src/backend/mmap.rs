@@ -1,0 +1,272 @@
+//! Views of a file's pages, without a copy: only under the promise that nobody changes the file.
+#![allow(unsafe_code)]
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+
+use super::file::OpenFile;
+use super::workers::{Work, Workers};
+use crate::buffer::BlockMut;
+use crate::error::{Error, ErrorKind, Refusal, Result};
+use crate::reader::{
+    Batch, Dest, Failed, Limits, Pending, Read, ReadInto, ReadOptions, Reader, Route, Source,
+    Started, Ticket, VersionCheck, fail_all,
+};
+use crate::sys;
+
+/// Copies of at most so many bytes of resident pages are done by `submit` itself.
+const INLINE: u64 = 1 << 20;
+
+/// Reads a mapping of one file.
+#[derive(Debug)]
+pub(crate) struct MmapReader {
+    source: Source,
+    mapping: Arc<Mapping>,
+    workers: Arc<Workers>,
+    check: VersionCheck,
+}
+
+#[derive(Debug)]
+struct Mapping {
+    file: Arc<OpenFile>,
+    /// The whole file; the mapping goes with the last view of it.
+    bytes: Bytes,
+}
+
+impl MmapReader {
+    /// Maps the whole file: one system call, nothing is read.
+    ///
+    /// # Safety
+    /// Nobody changes or truncates the file while this reader or any view that it gave out lives.
+    pub(crate) unsafe fn new(
+        file: Arc<OpenFile>,
+        source: &Source,
+        workers: Arc<Workers>,
+        check: VersionCheck,
+    ) -> Result<Self, Refusal> {
+        let bytes = if file.len() == 0 {
+            Bytes::new() // an empty mapping does not exist
+        } else {
+            // SAFETY: the caller promises that the content stays.
+            let map = unsafe { memmap2::Mmap::map(file.file()) }.map_err(|error| Refusal::Os {
+                op: "mmap",
+                source: error.into(),
+            })?;
+            Bytes::from_owner(map)
+        };
+        if bytes.len() as u64 != file.len() {
+            return Err(Refusal::NotForThisFile {
+                what: "its length changed while it was opened".into(),
+            });
+        }
+        Ok(MmapReader {
+            source: source.through(Route::Mmap.name(), Limits::default()),
+            mapping: Arc::new(Mapping { file, bytes }),
+            workers,
+            check,
+        })
+    }
+
+    /// Does reads that were started elsewhere; each ticket is finished sooner or later.
+    pub(crate) fn start(&self, started: Vec<Started>, options: &ReadOptions) {
+        if let Err(error) = self
+            .mapping
+            .file
+            .check_process()
+            .and_then(|()| self.verify())
+        {
+            return fail_all(&self.source, started, &error);
+        }
+        let mut work = Vec::new();
+        for (read, ticket) in started {
+            let Read { range, dest } = read;
+            match dest {
+                Dest::Any(place) if place.is_host_accessible() => {
+                    ticket.finish(Ok(self.view(&range).into()));
+                }
+                Dest::Into(block) if block.place().is_host_accessible() => {
+                    let task = Task::Copy(range, block, ticket);
+                    // A page that is not resident would make this thread wait for the device.
+                    if task.len() <= INLINE && self.mapping.is_resident(&task) {
+                        task.run(&self.mapping, &self.source);
+                    } else {
+                        work.push(task);
+                    }
+                }
+                Dest::Prefetch => work.push(Task::Hint(range, ticket)),
+                Dest::Any(_) | Dest::Into(_) => {
+                    let place = match &dest {
+                        Dest::Any(place) => *place,
+                        Dest::Into(block) => block.place(),
+                        Dest::Prefetch => continue,
+                    };
+                    let what = format!("a destination in {place}").into();
+                    let error = self.source.error(ErrorKind::Unsupported { what }, range);
+                    ticket.finish(Err(Failed::new(error, dest)));
+                }
+            }
+        }
+        if work.is_empty() {
+            return;
+        }
+        let threads = options
+            .depth
+            .map_or(work.len(), |depth| depth.get().min(work.len()));
+        work.reverse(); // taken from the back
+        let tasks = Arc::new(Tasks {
+            mapping: self.mapping.clone(),
+            source: self.source.clone(),
+            tasks: Mutex::new(work),
+        });
+        let shared: Arc<dyn Work> = tasks.clone();
+        if let Err(error) = self.workers.run(&shared, threads, options.priority) {
+            tasks.fail(&Error::io("start a thread", error));
+        }
+    }
+
+    fn view(&self, range: &Range<u64>) -> Bytes {
+        let counters = self.source.counters();
+        let bytes = self.mapping.slice(range);
+        counters.add_requests(1);
+        counters.add_route(Route::Mmap, bytes.len() as u64);
+        bytes
+    }
+
+    fn verify(&self) -> Result<()> {
+        match self.check {
+            VersionCheck::OnShortRead => Ok(()),
+            VersionCheck::Always => self.mapping.file.check_version(),
+        }
+    }
+}
+
+impl Mapping {
+    /// The view of a range that has been checked.
+    fn slice(&self, range: &Range<u64>) -> Bytes {
+        self.bytes.slice(range.start as usize..range.end as usize)
+    }
+
+    fn is_resident(&self, task: &Task) -> bool {
+        let Task::Copy(range, ..) = task else {
+            return false;
+        };
+        let len = range.end - range.start;
+        sys::resident_bytes(self.file.fd(), range.start, len).is_some_and(|n| n == len)
+    }
+}
+
+/// Work that can wait for a device.
+#[derive(Debug)]
+enum Task {
+    Copy(Range<u64>, BlockMut, Ticket),
+    Hint(Range<u64>, Ticket),
+}
+
+impl Task {
+    fn len(&self) -> u64 {
+        let (Task::Copy(range, ..) | Task::Hint(range, _)) = self;
+        range.end - range.start
+    }
+
+    fn run(self, mapping: &Mapping, source: &Source) {
+        match self {
+            Task::Hint(range, ticket) => {
+                sys::advise(
+                    mapping.file.fd(),
+                    range.start,
+                    range.end - range.start,
+                    true,
+                );
+                ticket.finish(Ok(Bytes::new().into()));
+            }
+            Task::Copy(range, mut block, ticket) => {
+                let bytes = mapping.slice(&range);
+                source.counters().add_requests(1);
+                source.counters().add_read(bytes.len() as u64);
+                source.counters().add_route(Route::Mmap, bytes.len() as u64);
+                let outcome = match block.put(&bytes) {
+                    Ok(()) => Ok(block.freeze()),
+                    Err(error) => Err(Failed {
+                        error: source.place(error, range),
+                        dest: Some(block),
+                    }),
+                };
+                ticket.finish(outcome);
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Tasks {
+    mapping: Arc<Mapping>,
+    source: Source,
+    tasks: Mutex<Vec<Task>>,
+}
+
+impl Tasks {
+    fn take(&self) -> Option<Task> {
+        self.tasks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop()
+    }
+
+    fn fail(&self, error: &Error) {
+        while let Some(task) = self.take() {
+            let (range, dest, ticket) = match task {
+                Task::Copy(range, block, ticket) => (range, Some(block), ticket),
+                Task::Hint(range, ticket) => (range, None, ticket),
+            };
+            let error = self.source.place(error.clone(), range);
+            ticket.finish(Err(Failed { error, dest }));
+        }
+    }
+}
+
+impl Work for Tasks {
+    fn step(&self) -> bool {
+        match self.take() {
+            Some(task) => {
+                task.run(&self.mapping, &self.source);
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+impl Reader for MmapReader {
+    fn source(&self) -> &Source {
+        &self.source
+    }
+
+    fn submit(&self, batch: Batch) -> Pending {
+        let (started, options, pending) = batch.start(&self.source);
+        self.start(started, &options);
+        pending
+    }
+
+    fn read_now(&self, reads: &mut [ReadInto<'_>]) -> Result<()> {
+        let range = reads.first().map_or(0..0, ReadInto::range);
+        let placed = |error| self.source.place(error, range.clone());
+        self.mapping.file.check_process().map_err(placed)?;
+        let counters = self.source.counters();
+        for read in reads.iter_mut() {
+            let range = read.range();
+            self.source.check(&range)?;
+            let len = read.buf.len() as u64;
+            counters.add_reads(1);
+            counters.add_requested(len);
+            counters.add_requests(1);
+            counters.add_read(len);
+            counters.add_route(Route::Mmap, len);
+            let from = range.start as usize;
+            read.buf
+                .copy_from_slice(&self.mapping.bytes[from..from + read.buf.len()]);
+        }
+        self.verify().map_err(placed)
+    }
+}

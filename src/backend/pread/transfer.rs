@@ -1,0 +1,294 @@
+//! Moving bytes of the file into memory, complete or with the reason.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::direct::DirectFile;
+use crate::backend::file::OpenFile;
+use crate::buffer::Pool;
+use crate::error::{Error, Result};
+use crate::reader::{Counters, Route, Step, fill};
+use crate::sys::{self, ReadMode};
+
+/// Bytes that go through a bounce block at once.
+const BOUNCE: u64 = 1 << 20;
+
+/// How the bytes of one file are had.
+#[derive(Debug)]
+pub(super) struct Access {
+    file: Arc<OpenFile>,
+    direct: Option<DirectFile>,
+    drop_behind: bool,
+    /// Cleared when the system turns out not to know the flag.
+    no_wait: AtomicBool,
+    dont_cache: AtomicBool,
+}
+
+impl Access {
+    pub(super) fn buffered(file: Arc<OpenFile>, drop_behind: bool) -> Self {
+        Access {
+            file,
+            direct: None,
+            drop_behind,
+            no_wait: AtomicBool::new(true),
+            dont_cache: AtomicBool::new(drop_behind),
+        }
+    }
+
+    pub(super) fn direct(file: Arc<OpenFile>, direct: DirectFile) -> Self {
+        Access {
+            direct: Some(direct),
+            ..Access::buffered(file, false)
+        }
+    }
+
+    pub(super) fn file(&self) -> &OpenFile {
+        &self.file
+    }
+
+    pub(super) fn is_direct(&self) -> bool {
+        self.direct.is_some()
+    }
+
+    pub(super) fn route(&self) -> Route {
+        if self.is_direct() {
+            Route::PreadDirect
+        } else {
+            Route::Pread
+        }
+    }
+
+    /// What requests should be multiples of, in offset and length.
+    pub(super) fn align(&self) -> u64 {
+        self.direct.as_ref().map_or(1, DirectFile::strictest)
+    }
+
+    /// Whether [`copy_resident`](Self::copy_resident) may find anything.
+    pub(super) fn can_copy_resident(&self) -> bool {
+        !self.is_direct() && self.no_wait.load(Ordering::Relaxed)
+    }
+
+    /// Reads `range` to `target`. The range may reach past the end of the file as far as alignment made it; what
+    /// lies within the file is then complete.
+    ///
+    /// # Safety
+    /// `target..target + range.len()` is valid for writes, and nobody else uses it until this returns.
+    pub(super) unsafe fn read(
+        &self,
+        range: &Range<u64>,
+        target: *mut u8,
+        counters: &Counters,
+        pool: &Pool,
+    ) -> Result<()> {
+        match &self.direct {
+            // SAFETY: passed on.
+            None => unsafe { self.read_buffered(range, target, counters) },
+            Some(direct) => {
+                let aligned_end = range.end.is_multiple_of(direct.align());
+                if aligned_end && direct.fits(range.start, target) {
+                    // SAFETY: passed on.
+                    unsafe { self.read_aligned(direct, range, target, counters) }
+                } else {
+                    // SAFETY: passed on.
+                    unsafe { self.read_bounced(direct, range, target, counters, pool) }
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`read`](Self::read).
+    unsafe fn read_buffered(
+        &self,
+        range: &Range<u64>,
+        target: *mut u8,
+        counters: &Counters,
+    ) -> Result<()> {
+        let len = range.end - range.start;
+        let mut retried = 0;
+        let mut calls = 0;
+        let step = fill(len, &mut retried, |done| {
+            calls += 1;
+            let mode = ReadMode {
+                no_wait: false,
+                dont_cache: self.dont_cache.load(Ordering::Relaxed),
+            };
+            // SAFETY: `done <= len`, so the rest lies within the caller's memory.
+            let result = unsafe { pread(self.file.fd(), range, done, target, mode) };
+            match result {
+                Err(error) if mode.dont_cache && sys::is_mode_unsupported(&error) => {
+                    self.dont_cache.store(false, Ordering::Relaxed);
+                    // SAFETY: as above.
+                    unsafe { pread(self.file.fd(), range, done, target, ReadMode::default()) }
+                }
+                result => result,
+            }
+        });
+        counters.add_requests(calls);
+        counters.add_retried(retried);
+        self.settle(step, range)?;
+        counters.add_read(len);
+        if self.drop_behind && !self.dont_cache.load(Ordering::Relaxed) {
+            sys::advise(self.file.fd(), range.start, len, false);
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// As for [`read`](Self::read).
+    unsafe fn read_aligned(
+        &self,
+        direct: &DirectFile,
+        range: &Range<u64>,
+        target: *mut u8,
+        counters: &Counters,
+    ) -> Result<()> {
+        let wanted = range.end.min(self.file.len()).saturating_sub(range.start);
+        let mut retried = 0;
+        let mut calls = 0;
+        let step = fill(wanted, &mut retried, |done| {
+            calls += 1;
+            // After a short read the next one begins at the last aligned offset, and reads a little again.
+            let again = done % direct.strictest();
+            let from = done - again;
+            // SAFETY: `from <= done <= range.len()`: within the caller's memory.
+            let n = unsafe { pread(direct.fd(), range, from, target, ReadMode::default()) }?;
+            Ok(n.saturating_sub(again as usize))
+        });
+        counters.add_requests(calls);
+        counters.add_retried(retried);
+        self.settle(step, range)?;
+        counters.add_read(wanted);
+        Ok(())
+    }
+
+    /// Reads by way of aligned memory, for ranges or addresses that the device does not take.
+    ///
+    /// # Safety
+    /// As for [`read`](Self::read).
+    unsafe fn read_bounced(
+        &self,
+        direct: &DirectFile,
+        range: &Range<u64>,
+        target: *mut u8,
+        counters: &Counters,
+        pool: &Pool,
+    ) -> Result<()> {
+        let align = direct.strictest();
+        let end = range.end.min(self.file.len());
+        let mut at = range.start;
+        while at < end {
+            let from = at - at % align;
+            let to = end.min(from + BOUNCE.max(align));
+            let wide = from..to.checked_next_multiple_of(align).unwrap_or(to);
+            let block = pool.take((wide.end - wide.start) as usize)?;
+            let source = block.unfilled_ptr();
+            // SAFETY: the block is ours and as long as the range; blocks of the pool begin on a page boundary.
+            unsafe { self.read_aligned(direct, &wide, source, counters)? };
+            // SAFETY: the block holds `from..to`, which was just read; `at..to` lies within `range`, so within
+            // the caller's memory, which is not this block.
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    source.add((at - from) as usize),
+                    target.add((at - range.start) as usize),
+                    (to - at) as usize,
+                );
+            }
+            counters.add_bounced(to - at);
+            counters.add_wasted((at - from) + (wide.end.min(self.file.len()) - to));
+            at = to;
+        }
+        Ok(())
+    }
+
+    /// Copies what is in the page cache from the start of `range` on, and says how much it was. Never waits for
+    /// a device; whatever stands in the way is left to a later [`read`](Self::read) to find and report.
+    ///
+    /// # Safety
+    /// As for [`read`](Self::read).
+    pub(super) unsafe fn copy_resident(
+        &self,
+        range: &Range<u64>,
+        target: *mut u8,
+        counters: &Counters,
+    ) -> u64 {
+        let mode = ReadMode {
+            no_wait: true,
+            dont_cache: self.dont_cache.load(Ordering::Relaxed),
+        };
+        let len = range.end - range.start;
+        let mut done = 0;
+        while done < len {
+            counters.add_requests(1);
+            // SAFETY: `done < len`, so the rest lies within the caller's memory.
+            match unsafe { pread(self.file.fd(), range, done, target, mode) } {
+                Ok(0) => break,
+                Ok(n) => done += n as u64,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    if sys::is_mode_unsupported(&error) {
+                        let flag = if mode.dont_cache {
+                            &self.dont_cache
+                        } else {
+                            &self.no_wait
+                        };
+                        flag.store(false, Ordering::Relaxed);
+                    }
+                    break;
+                }
+            }
+        }
+        done
+    }
+
+    fn settle(&self, step: Step, range: &Range<u64>) -> Result<()> {
+        match step {
+            Step::Done => Ok(()),
+            Step::Failed(error) => Err(Error::io("pread", error)),
+            Step::Ended { at } => {
+                // The length was fixed at the open, so something changed: say what, if the file shows it.
+                self.file.check_version()?;
+                let what = format!("no bytes at offset {}", range.start.saturating_add(at));
+                Err(Error::io(
+                    "pread",
+                    io::Error::new(io::ErrorKind::UnexpectedEof, what),
+                ))
+            }
+        }
+    }
+
+    /// Passes on the hint that `range` will be read.
+    pub(super) fn hint(&self, range: &Range<u64>) {
+        if !self.is_direct() && !self.drop_behind {
+            sys::advise(self.file.fd(), range.start, range.end - range.start, true);
+        }
+    }
+}
+
+/// One `pread` of what is left of `range` behind its first `done` bytes.
+///
+/// # Safety
+/// `target..target + range.len()` is valid for writes and not used otherwise meanwhile; `done <= range.len()`.
+unsafe fn pread(
+    fd: BorrowedFd<'_>,
+    range: &Range<u64>,
+    done: u64,
+    target: *mut u8,
+    mode: ReadMode,
+) -> io::Result<usize> {
+    let left = range.end - range.start - done;
+    // SAFETY: within the span that the caller vouches for.
+    unsafe {
+        sys::pread(
+            fd,
+            target.add(done as usize),
+            left as usize,
+            range.start + done,
+            mode,
+        )
+    }
+}

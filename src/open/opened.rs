@@ -1,0 +1,460 @@
+//! The reader that `open` gives: it knows the routes, and chooses one for each range.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use super::engine::Engine;
+use super::report::{Candidate, Report, Verdict};
+use crate::backend::file::OpenFile;
+use crate::backend::memory::MemoryReader;
+use crate::backend::mmap::MmapReader;
+use crate::backend::pread::{DirectFile, PreadReader};
+use crate::error::{Error, ErrorKind, Refusal, Result};
+use crate::reader::{
+    Batch, CachePolicy, Dest, Limits, Pending, ReadInto, ReadOptions, Reader, Route, Source,
+    Started, VersionCheck,
+};
+use crate::sys::{self, FileSystem, ReadMode};
+use crate::version::Version;
+
+/// Direct reads begin to pay from this size on: below it, one readahead window of the kernel does as well.
+const DIRECT_FROM: u64 = 16 << 20;
+
+/// What the caller demands.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rules {
+    pub(super) only: Option<Route>,
+    pub(super) policy: CachePolicy,
+    pub(super) check: VersionCheck,
+    pub(super) promised: bool,
+}
+
+/// An open source, read by the route that suits each range. Made by [`open`](super::open) and
+/// [`OpenOptions`](super::OpenOptions).
+///
+/// Rules, in this order: a route that was [asked for](super::OpenOptions::only), or `O_DIRECT` if
+/// [`CachePolicy::Bypass`] was; under the promise of
+/// [`assume_immutable`](super::OpenOptions::assume_immutable), views of a mapping for reads that leave the memory to
+/// us; `O_DIRECT` for ranges of 16 MiB and more that are mostly not in the page cache, on file systems of a local
+/// device; else `pread` through the page cache.
+#[derive(Debug)]
+pub struct Opened {
+    source: Source,
+    routes: Routes,
+}
+
+#[derive(Debug)]
+enum Routes {
+    Memory {
+        reader: MemoryReader,
+        why: &'static str,
+    },
+    File(Box<FileRoutes>),
+}
+
+#[derive(Debug)]
+struct FileRoutes {
+    file: Arc<OpenFile>,
+    engine: Engine,
+    rules: Rules,
+    source: Source,
+    buffered: PreadReader,
+    direct: OnceLock<Result<PreadReader, Refusal>>,
+    mapped: OnceLock<Result<MmapReader, Refusal>>,
+    seen: Seen,
+}
+
+/// Why ranges were not read directly, counted in ranges.
+#[derive(Debug, Default)]
+struct Seen {
+    small: AtomicU64,
+    resident: AtomicU64,
+}
+
+impl Opened {
+    pub(super) fn memory(reader: MemoryReader, why: &'static str) -> Self {
+        Opened {
+            source: reader.source().clone(),
+            routes: Routes::Memory { reader, why },
+        }
+    }
+
+    pub(super) fn file(file: OpenFile, engine: Engine, rules: Rules) -> Result<Self> {
+        let version = Version::File(file.version());
+        let name = rules.only.map_or("auto", Route::name);
+        let limits = Limits::default().gap(4096).depth(engine.workers().most());
+        let source = Source::new(file.name().clone(), name, version, limits);
+        let file = Arc::new(file);
+        let routes = FileRoutes {
+            buffered: PreadReader::buffered(
+                file.clone(),
+                &source,
+                engine.workers().clone(),
+                engine.pool().clone(),
+                rules.policy,
+                rules.check,
+            ),
+            direct: OnceLock::new(),
+            mapped: OnceLock::new(),
+            seen: Seen::default(),
+            source: source.clone(),
+            file,
+            engine,
+            rules,
+        };
+        routes.check_demands()?;
+        tracing::debug!(
+            name = %source.name(),
+            len = source.len(),
+            file_system = routes.file.file_system().name(),
+            "opened"
+        );
+        Ok(Opened {
+            source,
+            routes: Routes::File(Box::new(routes)),
+        })
+    }
+
+    /// The routes, what became of each, and the facts behind it. May open and map the file to find out; reads
+    /// nothing but one block.
+    pub fn report(&self) -> Report {
+        let counters = self.source.counters().snapshot();
+        let (facts, verdicts) = match &self.routes {
+            Routes::Memory { why, .. } => {
+                let no = || {
+                    Verdict::Refused(Refusal::NotForThisFile {
+                        what: Cow::Borrowed(*why),
+                    })
+                };
+                let verdicts = vec![
+                    (Route::Memory, Verdict::Used),
+                    (Route::Pread, no()),
+                    (Route::PreadDirect, no()),
+                    (Route::Mmap, no()),
+                ];
+                (Vec::new(), verdicts)
+            }
+            Routes::File(routes) => (routes.facts(), routes.verdicts()),
+        };
+        let candidates = verdicts
+            .into_iter()
+            .map(|(route, verdict)| Candidate {
+                route,
+                verdict,
+                bytes: counters.route(route),
+            })
+            .collect();
+        Report {
+            name: self.source.name().clone(),
+            len: self.source.len(),
+            facts,
+            candidates,
+            counters,
+        }
+    }
+
+    /// The file's descriptor, if it is read from one. Closing is this reader's business.
+    pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.routes {
+            Routes::Memory { .. } => None,
+            Routes::File(routes) => Some(routes.file.file().as_fd()),
+        }
+    }
+}
+
+impl FileRoutes {
+    /// A route or policy that was demanded works, or opening fails with its reason.
+    fn check_demands(&self) -> Result<()> {
+        let rules = &self.rules;
+        let unavailable = |route: Route, why: Refusal| {
+            let engine = route.name();
+            Err(Error::new(ErrorKind::Unavailable { engine, why }).named(self.file.name()))
+        };
+        match rules.only {
+            Some(Route::PreadDirect) => {}
+            Some(route) if rules.policy == CachePolicy::Bypass => {
+                let what = "it goes through the page cache, which CachePolicy::Bypass forbids";
+                return unavailable(route, Refusal::NotForThisFile { what: what.into() });
+            }
+            Some(Route::Mmap) => {
+                return match self.mapped() {
+                    Ok(_) => Ok(()),
+                    Err(why) => unavailable(Route::Mmap, why.clone()),
+                };
+            }
+            Some(Route::Pread) | None => {}
+            Some(route) => {
+                let what = "it does not read files";
+                return unavailable(route, Refusal::NotForThisFile { what: what.into() });
+            }
+        }
+        let direct = rules.only == Some(Route::PreadDirect) || rules.policy == CachePolicy::Bypass;
+        if !direct {
+            return Ok(());
+        }
+        match self.direct() {
+            Ok(_) => Ok(()),
+            Err(why) => unavailable(Route::PreadDirect, why.clone()),
+        }
+    }
+
+    fn direct(&self) -> Result<&PreadReader, &Refusal> {
+        self.direct
+            .get_or_init(|| {
+                let direct = DirectFile::open(&self.file)?;
+                Ok(PreadReader::direct(
+                    self.file.clone(),
+                    direct,
+                    &self.source,
+                    self.engine.workers().clone(),
+                    self.engine.pool().clone(),
+                    self.rules.check,
+                ))
+            })
+            .as_ref()
+    }
+
+    #[allow(unsafe_code)]
+    fn mapped(&self) -> Result<&MmapReader, &Refusal> {
+        self.mapped
+            .get_or_init(|| {
+                if !cfg!(feature = "mmap") {
+                    return Err(Refusal::NotCompiledIn { feature: "mmap" });
+                }
+                if !self.rules.promised {
+                    return Err(Refusal::NeedsPromise);
+                }
+                let workers = self.engine.workers().clone();
+                // SAFETY: whoever called `assume_immutable` promised that the content stays.
+                unsafe {
+                    MmapReader::new(self.file.clone(), &self.source, workers, self.rules.check)
+                }
+            })
+            .as_ref()
+    }
+
+    /// The route for one range.
+    fn choose(&self, range: &Range<u64>, ours: bool) -> Route {
+        if let Some(only) = self.rules.only {
+            return only;
+        }
+        if self.rules.policy == CachePolicy::Bypass {
+            return Route::PreadDirect;
+        }
+        let keep = self.rules.policy == CachePolicy::Keep;
+        if self.rules.promised && keep && ours && self.mapped().is_ok() {
+            return Route::Mmap;
+        }
+        let local = matches!(self.file.file_system(), FileSystem::Local(_));
+        if !local || self.rules.policy == CachePolicy::DropBehind {
+            return Route::Pread;
+        }
+        let len = range.end.saturating_sub(range.start);
+        if len < DIRECT_FROM {
+            self.seen.small.fetch_add(1, Ordering::Relaxed);
+            return Route::Pread;
+        }
+        if self.is_resident(range) {
+            self.seen.resident.fetch_add(1, Ordering::Relaxed);
+            return Route::Pread;
+        }
+        match self.direct() {
+            Ok(_) => Route::PreadDirect,
+            Err(_) => Route::Pread,
+        }
+    }
+
+    /// Whether enough of a large range is in the page cache for reading through it.
+    #[allow(unsafe_code)]
+    fn is_resident(&self, range: &Range<u64>) -> bool {
+        let len = range.end - range.start;
+        if let Some(resident) = sys::resident_bytes(self.file.fd(), range.start, len) {
+            return resident > len / 4;
+        }
+        // The system does not tell this process, so a few bytes are asked for without waiting.
+        const SAMPLES: u64 = 4;
+        let mode = ReadMode {
+            no_wait: true,
+            dont_cache: false,
+        };
+        let resident = (0..SAMPLES).filter(|i| {
+            let offset = range.start + len / SAMPLES * i;
+            let mut byte = 0u8;
+            // SAFETY: one byte of our own.
+            unsafe { sys::pread(self.file.fd(), &raw mut byte, 1, offset, mode) }.is_ok()
+        });
+        resident.count() as u64 > SAMPLES / 4
+    }
+
+    fn start(&self, started: Vec<Started>, options: &ReadOptions) {
+        let mut groups: [(Route, Vec<Started>); 3] = [
+            (Route::Pread, Vec::new()),
+            (Route::PreadDirect, Vec::new()),
+            (Route::Mmap, Vec::new()),
+        ];
+        for (read, ticket) in started {
+            let ours = !matches!(read.dest, Dest::Into(_));
+            let route = match read.dest {
+                // Bringing bytes near means the page cache, whatever reads them later.
+                Dest::Prefetch if self.rules.only.is_none() => Route::Pread,
+                _ => self.choose(&read.range, ours),
+            };
+            let group = match route {
+                Route::PreadDirect => 1,
+                Route::Mmap => 2,
+                _ => 0,
+            };
+            groups[group].1.push((read, ticket));
+        }
+        for (route, group) in groups {
+            if group.is_empty() {
+                continue;
+            }
+            match (route, self.direct.get(), self.mapped.get()) {
+                (Route::PreadDirect, Some(Ok(direct)), _) => direct.start(group, options),
+                (Route::Mmap, _, Some(Ok(mapped))) => mapped.start(group, options),
+                _ => self.buffered.start(group, options),
+            }
+        }
+    }
+
+    fn read_now(&self, reads: &mut [ReadInto<'_>]) -> Result<()> {
+        match reads {
+            [] => self.buffered.read_now(reads),
+            [one] => self.reader_for(&one.range()).read_now(reads),
+            many => {
+                // Neighbours of one route together, so that they share a version check.
+                let mut rest = many;
+                while let Some(first) = rest.first() {
+                    let reader = self.reader_for(&first.range());
+                    let same = |read: &ReadInto<'_>| {
+                        std::ptr::addr_eq(self.reader_for(&read.range()), reader)
+                    };
+                    let n = rest.iter().take_while(|read| same(read)).count();
+                    let (now, later) = rest.split_at_mut(n.max(1));
+                    reader.read_now(now)?;
+                    rest = later;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn reader_for(&self, range: &Range<u64>) -> &dyn Reader {
+        let route = self.choose(range, false);
+        match (route, self.direct.get(), self.mapped.get()) {
+            (Route::PreadDirect, Some(Ok(direct)), _) => direct,
+            (Route::Mmap, _, Some(Ok(mapped))) => mapped,
+            _ => &self.buffered,
+        }
+    }
+
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        let mut facts = vec![("on", self.file.file_system().name().to_owned())];
+        if let Some(Ok(direct)) = self.direct.get() {
+            let align = direct.source().limits().align;
+            facts.push(("direct alignment", align.to_string()));
+        }
+        if let Some(resident) = sys::resident_bytes(self.file.fd(), 0, self.file.len()) {
+            facts.push(("bytes in page cache", resident.to_string()));
+        }
+        facts
+    }
+
+    fn verdicts(&self) -> Vec<(Route, Verdict)> {
+        let used = |route: Route| self.source.counters().snapshot().route(route) > 0;
+        let not_asked_for = || {
+            self.rules.only.map(|only| {
+                Verdict::NotChosen(format!("{only} was asked for, and no other").into())
+            })
+        };
+        let verdict = |route: Route, refusal: Option<Refusal>, otherwise: &dyn Fn() -> Verdict| {
+            if used(route) || self.rules.only == Some(route) {
+                return Verdict::Used;
+            }
+            match refusal {
+                Some(refusal) => Verdict::Refused(refusal),
+                None => not_asked_for().unwrap_or_else(otherwise),
+            }
+        };
+        let buffered = verdict(Route::Pread, None, &|| {
+            if self.rules.policy == CachePolicy::Bypass {
+                return Verdict::NotChosen("the page cache was to be bypassed".into());
+            }
+            let others = used(Route::PreadDirect) || used(Route::Mmap);
+            match others {
+                true => {
+                    Verdict::NotChosen("no range was better read through the page cache".into())
+                }
+                false => Verdict::Used,
+            }
+        });
+        let direct = verdict(Route::PreadDirect, self.direct().err().cloned(), &|| {
+            Verdict::NotChosen(self.why_not_direct())
+        });
+        let mapped = verdict(Route::Mmap, self.mapped().err().cloned(), &|| {
+            Verdict::NotChosen("all destinations were given".into())
+        });
+        let memory = Verdict::Refused(Refusal::NotForThisFile {
+            what: "the bytes are in a file".into(),
+        });
+        vec![
+            (Route::Memory, memory),
+            (Route::Mmap, mapped),
+            (Route::PreadDirect, direct),
+            (Route::Pread, buffered),
+        ]
+    }
+
+    fn why_not_direct(&self) -> Cow<'static, str> {
+        let small = self.seen.small.load(Ordering::Relaxed);
+        let resident = self.seen.resident.load(Ordering::Relaxed);
+        if !matches!(self.file.file_system(), FileSystem::Local(_)) {
+            return "the file system is not on a device of this machine".into();
+        }
+        match self.rules.policy {
+            CachePolicy::DropBehind => {
+                return "reads go through the cache and are dropped behind".into();
+            }
+            CachePolicy::Keep | CachePolicy::Bypass => {}
+        }
+        match (small, resident) {
+            (0, 0) => "no large range was read".into(),
+            (_, 0) => format!("{small} ranges were below {} MiB", DIRECT_FROM >> 20).into(),
+            (0, _) => format!("{resident} large ranges were in the page cache").into(),
+            _ => format!(
+                "{small} ranges were below {} MiB, {resident} large ones in the page cache",
+                DIRECT_FROM >> 20
+            )
+            .into(),
+        }
+    }
+}
+
+impl Reader for Opened {
+    fn source(&self) -> &Source {
+        &self.source
+    }
+
+    fn submit(&self, batch: Batch) -> Pending {
+        let _span = tracing::trace_span!("submit", reads = batch.reads.len()).entered();
+        match &self.routes {
+            Routes::Memory { reader, .. } => reader.submit(batch),
+            Routes::File(routes) => {
+                let (started, options, pending) = batch.start(&self.source);
+                routes.start(started, &options);
+                pending
+            }
+        }
+    }
+
+    fn read_now(&self, reads: &mut [ReadInto<'_>]) -> Result<()> {
+        match &self.routes {
+            Routes::Memory { reader, .. } => reader.read_now(reads),
+            Routes::File(routes) => routes.read_now(reads),
+        }
+    }
+}

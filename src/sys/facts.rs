@@ -1,0 +1,32 @@
+//! What the system tells about a file.
+
+/// The alignment that direct I/O needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DirectAlign {
+    /// Of the memory address, in bytes. 0: no direct I/O.
+    pub(crate) memory: usize,
+    /// Of the file offset and the length, in bytes. 0: no direct I/O.
+    pub(crate) offset: u64,
+}
+
+/// Where a file lives, as far as the way of reading depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileSystem {
+    /// On a device of this machine.
+    Local(&'static str),
+    /// In memory; there is nothing below the page cache.
+    Memory(&'static str),
+    /// Behind a network or a process: latencies are not those of a device.
+    Network(&'static str),
+    /// Made by the kernel when it is read; sizes mean nothing.
+    Pseudo,
+}
+
+impl FileSystem {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            FileSystem::Local(name) | FileSystem::Memory(name) | FileSystem::Network(name) => name,
+            FileSystem::Pseudo => "pseudo",
+        }
+    }
+}

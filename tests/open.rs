@@ -1,0 +1,346 @@
+//! Opening: what can be opened, what is refused, and what is chosen.
+#![allow(unsafe_code, clippy::unwrap_used, clippy::panic)]
+
+use std::fs::{self, File};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use feedwater::{
+    Batch, CachePolicy, Engine, ErrorKind, FileKind, OpenOptions, Opened, Reader, ReaderExt,
+    Refusal, Route, Verdict, Version,
+};
+use tempfile::TempDir;
+
+fn dir_with(content: &[u8]) -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    fs::write(&path, content).unwrap();
+    (dir, path)
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + i / 4096) as u8).collect()
+}
+
+fn kind(result: feedwater::Result<Arc<Opened>>) -> FileKind {
+    match result.unwrap_err().kind() {
+        ErrorKind::NotAFile { what } => *what,
+        other => panic!("{other}"),
+    }
+}
+
+fn only(route: Route, path: &Path) -> Arc<Opened> {
+    OpenOptions::new().only(route).open(path).unwrap()
+}
+
+#[test]
+fn every_route_reads_the_same_bytes() {
+    let content = pattern(100_000);
+    let (_dir, path) = dir_with(&content);
+    // SAFETY: nobody changes the file.
+    let promised = unsafe { OpenOptions::new().assume_immutable() };
+    let mut readers = vec![
+        feedwater::open(&path).unwrap(),
+        only(Route::Pread, &path),
+        promised.open(&path).unwrap(),
+        promised.clone().only(Route::Mmap).open(&path).unwrap(),
+        OpenOptions::new()
+            .cache(CachePolicy::DropBehind)
+            .open(&path)
+            .unwrap(),
+    ];
+    match OpenOptions::new().only(Route::PreadDirect).open(&path) {
+        Ok(direct) => readers.push(direct),
+        Err(error) => println!("skipped: direct I/O: {error}"),
+    }
+    for reader in readers {
+        assert_eq!(reader.read_all().wait().unwrap(), content, "{reader:?}");
+        for range in [0..1, 511..513, 4095..4097, 99_999..100_000, 5..90_005] {
+            let expect = &content[range.start as usize..range.end as usize];
+            assert_eq!(reader.read(range.clone()).wait().unwrap(), expect);
+            let mut buf = vec![0; expect.len()];
+            reader.read_at(range.start, &mut buf).unwrap();
+            assert_eq!(buf, expect);
+        }
+    }
+}
+
+#[test]
+fn other_kinds_of_files_are_refused_and_nothing_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(kind(feedwater::open(dir.path())), FileKind::Directory);
+    let fifo = dir.path().join("fifo");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &fifo,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .unwrap();
+    assert_eq!(kind(feedwater::open(&fifo)), FileKind::Fifo);
+    let socket = dir.path().join("socket");
+    let _listener = UnixListener::bind(&socket).unwrap();
+    assert_eq!(kind(feedwater::open(&socket)), FileKind::Socket);
+    assert_eq!(kind(feedwater::open("/dev/zero")), FileKind::CharacterDevice);
+    let link = dir.path().join("loop");
+    symlink(&link, &link).unwrap();
+    let error = feedwater::open(&link).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Io { op: "open", .. }), "{error}");
+}
+
+#[test]
+fn a_missing_path_is_an_error_that_names_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("nothing here");
+    let error = feedwater::open(&path).unwrap_err();
+    assert_eq!(error.io_kind(), std::io::ErrorKind::NotFound);
+    assert_eq!(error.name(), path.to_str());
+}
+
+#[test]
+fn an_empty_file_is_empty_and_a_pseudo_file_is_not() {
+    let (_dir, path) = dir_with(b"");
+    for reader in [feedwater::open(&path).unwrap(), only(Route::Pread, &path)] {
+        assert_eq!(reader.source().len(), 0);
+        assert!(reader.read_all().wait().unwrap().is_empty());
+    }
+    if !cfg!(target_os = "linux") {
+        println!("skipped: procfs: not Linux");
+        return;
+    }
+    assert_eq!(fs::metadata("/proc/self/limits").unwrap().len(), 0);
+    let limits = feedwater::open("/proc/self/limits").unwrap();
+    let bytes = limits.read_all().wait().unwrap();
+    assert!(bytes.starts_with(b"Limit"), "{bytes:?}");
+    assert_eq!(limits.report().route(), Some(Route::Memory));
+    let error = OpenOptions::new()
+        .only(Route::Pread)
+        .open("/proc/self/limits")
+        .unwrap_err();
+    assert!(matches!(
+        error.kind(),
+        ErrorKind::Unavailable {
+            engine: "pread",
+            why: Refusal::NotForThisFile { .. }
+        }
+    ));
+    // A file of sysfs says 4096 and gives a few bytes.
+    let path = "/sys/kernel/mm/transparent_hugepage/enabled";
+    if let Ok(expect) = fs::read(path) {
+        assert_eq!(feedwater::open(path).unwrap().read_all().wait().unwrap(), expect);
+    }
+}
+
+#[test]
+fn mapping_needs_the_promise() {
+    let (_dir, path) = dir_with(b"bytes");
+    let error = OpenOptions::new().only(Route::Mmap).open(&path).unwrap_err();
+    assert!(matches!(
+        error.kind(),
+        ErrorKind::Unavailable {
+            engine: "mmap",
+            why: Refusal::NeedsPromise
+        }
+    ));
+    let reader = feedwater::open(&path).unwrap();
+    reader.read_all().wait().unwrap();
+    assert_eq!(reader.source().counters().snapshot().route(Route::Mmap), 0);
+    // SAFETY: nobody changes the file.
+    let reader = unsafe { OpenOptions::new().assume_immutable() }
+        .open(&path)
+        .unwrap();
+    let (a, b) = (reader.read(0..3).wait().unwrap(), reader.read(0..3).wait().unwrap());
+    assert_eq!(a.as_ptr(), b.as_ptr(), "both are views of the same page");
+    assert_eq!(reader.report().route(), Some(Route::Mmap));
+}
+
+#[test]
+fn a_route_that_reads_no_files_is_refused() {
+    let (_dir, path) = dir_with(b"bytes");
+    for route in [Route::Memory, Route::Other] {
+        let error = OpenOptions::new().only(route).open(&path).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+    }
+    let bytes = OpenOptions::new().open_bytes("abc", "name").unwrap();
+    assert_eq!(bytes.read(1..2).wait().unwrap(), "b");
+    let error = OpenOptions::new()
+        .only(Route::Pread)
+        .open_bytes("abc", "name")
+        .unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+}
+
+#[test]
+fn bypassing_the_cache_excludes_the_ways_through_it() {
+    let (_dir, path) = dir_with(b"bytes");
+    let error = OpenOptions::new()
+        .cache(CachePolicy::Bypass)
+        .only(Route::Pread)
+        .open(&path)
+        .unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+}
+
+#[test]
+fn an_open_file_is_taken_and_its_position_left_alone() {
+    use std::io::{Read, Seek, SeekFrom};
+    let (_dir, path) = dir_with(b"0123456789");
+    let mut file = File::open(&path).unwrap();
+    file.seek(SeekFrom::Start(4)).unwrap();
+    let shared = OwnedFd::from(file.try_clone().unwrap());
+    let reader = OpenOptions::new().open_file(shared, "a name").unwrap();
+    assert_eq!(reader.read(2..5).wait().unwrap(), "234");
+    let mut rest = String::new();
+    file.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "456789");
+    assert_eq!(&**reader.source().name(), "a name");
+    let unreadable = File::options().write(true).open(&path).unwrap();
+    let reader = OpenOptions::new().open_file(unreadable, "w").unwrap();
+    let error = reader.read(0..1).wait().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Io { op: "pread", .. }), "{error}");
+}
+
+#[test]
+fn opening_elsewhere_gives_the_same() {
+    let (_dir, path) = dir_with(b"bytes");
+    let reader = feedwater::open_async(&path).wait().unwrap();
+    assert_eq!(reader.read_all().wait().unwrap(), "bytes");
+    let reader = futures::executor::block_on(feedwater::open_async(&path)).unwrap();
+    assert_eq!(futures::executor::block_on(reader.read_all()).unwrap(), "bytes");
+    let missing = path.with_extension("missing");
+    let error = feedwater::open_async(&missing).wait().unwrap_err();
+    assert_eq!(error.io_kind(), std::io::ErrorKind::NotFound);
+    drop(feedwater::open_async(&path));
+}
+
+#[test]
+fn changed_content_is_an_error_that_names_both_versions() {
+    let content = pattern(50_000);
+    let (_dir, path) = dir_with(&content);
+    let writer = File::options().write(true).open(&path).unwrap();
+    let reader = feedwater::open(&path).unwrap();
+    reader.read_all().wait().unwrap();
+    writer.write_at(b"!", 7).unwrap();
+    let later = SystemTime::now() + Duration::from_secs(5);
+    writer.set_modified(later).unwrap();
+    let error = reader.read(0..100).wait().unwrap_err();
+    let ErrorKind::Changed { opened, found } = error.kind() else {
+        panic!("{error}");
+    };
+    assert_eq!(opened, reader.source().version());
+    let (Version::File(opened), Version::File(found)) = (opened, found) else {
+        panic!("{error}");
+    };
+    assert_eq!((opened.size, opened.inode), (found.size, found.inode));
+    assert!(opened.mtime < found.mtime);
+    let mut buf = [0; 10];
+    let error = reader.read_at(0, &mut buf).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Changed { .. }), "{error}");
+    // A new open reads the new content.
+    assert_eq!(&feedwater::open(&path).unwrap().read(7..8).wait().unwrap()[..], b"!");
+}
+
+#[test]
+fn a_truncated_file_is_changed_and_never_short() {
+    let content = pattern(50_000);
+    let (_dir, path) = dir_with(&content);
+    let reader = feedwater::open(&path).unwrap();
+    File::options().write(true).open(&path).unwrap().set_len(20_000).unwrap();
+    for range in [0..50_000, 30_000..40_000, 19_999..20_001] {
+        let error = reader.read(range.clone()).wait().unwrap_err();
+        let ErrorKind::Changed { found, .. } = error.kind() else {
+            panic!("{error}");
+        };
+        assert_eq!(found.size(), 20_000);
+        assert_eq!(error.offset(), Some(range.start));
+    }
+}
+
+#[test]
+fn a_replaced_or_removed_path_is_no_error() {
+    let (dir, path) = dir_with(b"old content");
+    let reader = feedwater::open(&path).unwrap();
+    let other = dir.path().join("other");
+    fs::write(&other, b"new").unwrap();
+    fs::rename(&other, &path).unwrap();
+    assert_eq!(reader.read_all().wait().unwrap(), "old content");
+    fs::remove_file(&path).unwrap();
+    assert_eq!(reader.read(4..11).wait().unwrap(), "content");
+    // Attributes are not content, nor is the number of links.
+    let (dir, path) = dir_with(b"same");
+    let reader = feedwater::open(&path).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::hard_link(&path, dir.path().join("link")).unwrap();
+    assert_eq!(reader.read_all().wait().unwrap(), "same");
+}
+
+#[test]
+fn the_report_gives_every_route_a_reason() {
+    let (_dir, path) = dir_with(&pattern(10_000));
+    let reader = feedwater::open(&path).unwrap();
+    reader.read_all().wait().unwrap();
+    let report = reader.report();
+    assert_eq!(report.route(), Some(Route::Pread));
+    let used: Vec<_> = report
+        .candidates
+        .iter()
+        .filter(|c| matches!(c.verdict, Verdict::Used))
+        .map(|c| (c.route, c.bytes))
+        .collect();
+    assert_eq!(used, [(Route::Pread, 10_000)]);
+    assert!(report.refused().all(|(_, why)| !why.is_empty()));
+    let routes: Vec<_> = report.refused().map(|(route, _)| route).collect();
+    assert_eq!(routes, [Route::Memory, Route::Mmap, Route::PreadDirect]);
+    let text = report.to_string();
+    assert!(text.contains("mmap: not used: needs the promise"), "{text}");
+}
+
+#[test]
+fn pooled_destinations_hold_direct_reads_of_any_alignment() {
+    let content = pattern(3 << 20);
+    let (_dir, path) = dir_with(&content);
+    let reader = match OpenOptions::new().only(Route::PreadDirect).open(&path) {
+        Ok(reader) => reader,
+        Err(error) => return println!("skipped: direct I/O: {error}"),
+    };
+    let engine = Engine::default();
+    for shift in [0u64, 1, 7, 512, 4096] {
+        for end in [2 << 20, (3 << 20) - 1, 3 << 20] {
+            let range = shift..end;
+            let expect = &content[range.start as usize..range.end as usize];
+            let mut block = engine.pool().take(expect.len() + 600).unwrap();
+            let mut unaligned = block.split_off(shift as usize % 600);
+            unaligned.clear();
+            let got = reader
+                .submit(Batch::new().any(range.clone()).into_block(range.clone(), unaligned))
+                .wait()
+                .unwrap();
+            assert!(got[0].as_host().unwrap() == expect, "{range:?}");
+            assert!(got[1].as_host().unwrap() == expect, "{range:?} given");
+        }
+    }
+}
+
+#[test]
+fn many_tiny_ranges_take_few_requests() {
+    let content = pattern(1 << 20);
+    let (_dir, path) = dir_with(&content);
+    let reader = feedwater::open(&path).unwrap();
+    let ranges: Vec<_> = (0..1000u64).rev().map(|i| i * 1000..i * 1000 + 10).collect();
+    let blocks = reader.read_many(&ranges).wait().unwrap();
+    for (range, block) in ranges.iter().zip(&blocks) {
+        let expect = &content[range.start as usize..range.end as usize];
+        assert_eq!(block.as_host().unwrap(), expect);
+    }
+    let counters = reader.source().counters().snapshot();
+    assert_eq!(counters.requested, 10_000);
+    assert!(counters.requests <= 2, "{counters:?}");
+    assert_eq!(counters.wasted, 999 * 990);
+    // The ten bytes do not pin the block that they came in.
+    assert_eq!(counters.bounced, 10_000);
+}
