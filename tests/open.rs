@@ -86,11 +86,17 @@ fn other_kinds_of_files_are_refused_and_nothing_waits() {
     let socket = dir.path().join("socket");
     let _listener = UnixListener::bind(&socket).unwrap();
     assert_eq!(kind(feedwater::open(&socket)), FileKind::Socket);
-    assert_eq!(kind(feedwater::open("/dev/zero")), FileKind::CharacterDevice);
+    assert_eq!(
+        kind(feedwater::open("/dev/zero")),
+        FileKind::CharacterDevice
+    );
     let link = dir.path().join("loop");
     symlink(&link, &link).unwrap();
     let error = feedwater::open(&link).unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Io { op: "open", .. }), "{error}");
+    assert!(
+        matches!(error.kind(), ErrorKind::Io { op: "open", .. }),
+        "{error}"
+    );
 }
 
 #[test]
@@ -132,14 +138,20 @@ fn an_empty_file_is_empty_and_a_pseudo_file_is_not() {
     // A file of sysfs says 4096 and gives a few bytes.
     let path = "/sys/kernel/mm/transparent_hugepage/enabled";
     if let Ok(expect) = fs::read(path) {
-        assert_eq!(feedwater::open(path).unwrap().read_all().wait().unwrap(), expect);
+        assert_eq!(
+            feedwater::open(path).unwrap().read_all().wait().unwrap(),
+            expect
+        );
     }
 }
 
 #[test]
 fn mapping_needs_the_promise() {
     let (_dir, path) = dir_with(b"bytes");
-    let error = OpenOptions::new().only(Route::Mmap).open(&path).unwrap_err();
+    let error = OpenOptions::new()
+        .only(Route::Mmap)
+        .open(&path)
+        .unwrap_err();
     assert!(matches!(
         error.kind(),
         ErrorKind::Unavailable {
@@ -154,7 +166,10 @@ fn mapping_needs_the_promise() {
     let reader = unsafe { OpenOptions::new().assume_immutable() }
         .open(&path)
         .unwrap();
-    let (a, b) = (reader.read(0..3).wait().unwrap(), reader.read(0..3).wait().unwrap());
+    let (a, b) = (
+        reader.read(0..3).wait().unwrap(),
+        reader.read(0..3).wait().unwrap(),
+    );
     assert_eq!(a.as_ptr(), b.as_ptr(), "both are views of the same page");
     assert_eq!(reader.report().route(), Some(Route::Mmap));
 }
@@ -164,7 +179,10 @@ fn a_route_that_reads_no_files_is_refused() {
     let (_dir, path) = dir_with(b"bytes");
     for route in [Route::Memory, Route::Other] {
         let error = OpenOptions::new().only(route).open(&path).unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+        assert!(
+            matches!(error.kind(), ErrorKind::Unavailable { .. }),
+            "{error}"
+        );
     }
     let bytes = OpenOptions::new().open_bytes("abc", "name").unwrap();
     assert_eq!(bytes.read(1..2).wait().unwrap(), "b");
@@ -172,7 +190,10 @@ fn a_route_that_reads_no_files_is_refused() {
         .only(Route::Pread)
         .open_bytes("abc", "name")
         .unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+    assert!(
+        matches!(error.kind(), ErrorKind::Unavailable { .. }),
+        "{error}"
+    );
 }
 
 #[test]
@@ -183,7 +204,10 @@ fn bypassing_the_cache_excludes_the_ways_through_it() {
         .only(Route::Pread)
         .open(&path)
         .unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+    assert!(
+        matches!(error.kind(), ErrorKind::Unavailable { .. }),
+        "{error}"
+    );
 }
 
 #[test]
@@ -202,7 +226,10 @@ fn an_open_file_is_taken_and_its_position_left_alone() {
     let unreadable = File::options().write(true).open(&path).unwrap();
     let reader = OpenOptions::new().open_file(unreadable, "w").unwrap();
     let error = reader.read(0..1).wait().unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Io { op: "pread", .. }), "{error}");
+    assert!(
+        matches!(error.kind(), ErrorKind::Io { op: "pread", .. }),
+        "{error}"
+    );
 }
 
 #[test]
@@ -211,7 +238,10 @@ fn opening_elsewhere_gives_the_same() {
     let reader = feedwater::open_async(&path).wait().unwrap();
     assert_eq!(reader.read_all().wait().unwrap(), "bytes");
     let reader = futures::executor::block_on(feedwater::open_async(&path)).unwrap();
-    assert_eq!(futures::executor::block_on(reader.read_all()).unwrap(), "bytes");
+    assert_eq!(
+        futures::executor::block_on(reader.read_all()).unwrap(),
+        "bytes"
+    );
     let missing = path.with_extension("missing");
     let error = feedwater::open_async(&missing).wait().unwrap_err();
     assert_eq!(error.io_kind(), std::io::ErrorKind::NotFound);
@@ -242,7 +272,10 @@ fn changed_content_is_an_error_that_names_both_versions() {
     let error = reader.read_at(0, &mut buf).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Changed { .. }), "{error}");
     // A new open reads the new content.
-    assert_eq!(&feedwater::open(&path).unwrap().read(7..8).wait().unwrap()[..], b"!");
+    assert_eq!(
+        &feedwater::open(&path).unwrap().read(7..8).wait().unwrap()[..],
+        b"!"
+    );
 }
 
 #[test]
@@ -250,7 +283,12 @@ fn a_truncated_file_is_changed_and_never_short() {
     let content = pattern(50_000);
     let (_dir, path) = dir_with(&content);
     let reader = feedwater::open(&path).unwrap();
-    File::options().write(true).open(&path).unwrap().set_len(20_000).unwrap();
+    File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(20_000)
+        .unwrap();
     for range in [0..50_000, 30_000..40_000, 19_999..20_001] {
         let error = reader.read(range.clone()).wait().unwrap_err();
         let ErrorKind::Changed { found, .. } = error.kind() else {
@@ -317,7 +355,11 @@ fn pooled_destinations_hold_direct_reads_of_any_alignment() {
             let mut unaligned = block.split_off(shift as usize % 600);
             unaligned.clear();
             let got = reader
-                .submit(Batch::new().any(range.clone()).into_block(range.clone(), unaligned))
+                .submit(
+                    Batch::new()
+                        .any(range.clone())
+                        .into_block(range.clone(), unaligned),
+                )
                 .wait()
                 .unwrap();
             assert!(got[0].as_host().unwrap() == expect, "{range:?}");
@@ -331,7 +373,10 @@ fn many_tiny_ranges_take_few_requests() {
     let content = pattern(1 << 20);
     let (_dir, path) = dir_with(&content);
     let reader = feedwater::open(&path).unwrap();
-    let ranges: Vec<_> = (0..1000u64).rev().map(|i| i * 1000..i * 1000 + 10).collect();
+    let ranges: Vec<_> = (0..1000u64)
+        .rev()
+        .map(|i| i * 1000..i * 1000 + 10)
+        .collect();
     let blocks = reader.read_many(&ranges).wait().unwrap();
     for (range, block) in ranges.iter().zip(&blocks) {
         let expect = &content[range.start as usize..range.end as usize];

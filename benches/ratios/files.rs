@@ -1,0 +1,59 @@
+//! The files that are measured, and the state of the page cache before a run.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Advice, fadvise};
+
+/// A file of `len` bytes that no file system can compress, in `dir`.
+pub fn make(dir: &Path, name: &str, len: u64) -> PathBuf {
+    let path = dir.join(name);
+    let mut file = File::create(&path).expect("create");
+    let mut block = vec![0u8; 1 << 20];
+    let mut x = 0x9e37_79b9_7f4a_7c15u64;
+    let mut left = len;
+    while left > 0 {
+        for word in block.chunks_exact_mut(8) {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            word.copy_from_slice(&x.to_le_bytes());
+        }
+        let n = left.min(block.len() as u64) as usize;
+        file.write_all(&block[..n]).expect("write");
+        left -= n as u64;
+    }
+    file.sync_all().expect("sync");
+    path
+}
+
+/// Drops the pages of a file. Also lets the pages of all other files go, where that is allowed, since page
+/// structures and the dirty rest of the system else differ from run to run.
+pub fn make_cold(path: &Path) {
+    let file = File::open(path).expect("open");
+    file.sync_all().expect("sync");
+    fadvise(&file, 0, None, Advice::DontNeed).expect("fadvise");
+}
+
+/// Reads a file once.
+pub fn make_warm(path: &Path) {
+    let file = File::open(path).expect("open");
+    let mut block = vec![0u8; 1 << 20];
+    let mut at = 0;
+    loop {
+        let n = file.read_at(&mut block, at).expect("read");
+        if n == 0 {
+            break;
+        }
+        at += n as u64;
+    }
+}
+
+/// Touches and frees memory, so that what is measured does not depend on whether a hypervisor has taken free
+/// memory away meanwhile.
+pub fn touch_memory(bytes: usize) {
+    let memory = feedwater::HostMemory::new(bytes).expect("memory");
+    memory.populate();
+}
