@@ -14,6 +14,7 @@ mod error;
 mod reader;
 mod sys;
 mod version;
+mod write;
 
 pub use backend::memory::MemoryReader;
 pub use buffer::{
@@ -27,3 +28,4 @@ pub use reader::{
     plan,
 };
 pub use version::{FileVersion, Timestamp, Version};
+pub use write::{CopyOptions, CopyReport, CopyRoute, FileSink, SinkOptions, SyncMode, copy};
