@@ -1,4 +1,5 @@
 //! Tests of writing with system calls that do in part, refuse and fail as scripted.
+#![allow(unsafe_code, clippy::unwrap_used, clippy::panic)]
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
@@ -368,14 +369,14 @@ fn writeback_starts_early_and_covers_sequential_bytes_once() {
     let place = Place::new();
     let script = Script::new(&[]);
     let mut sink = sink(&place.path, &script, SinkOptions::new());
-    let bytes = pattern(3 << 20);
-    for _ in 0..6 {
+    let bytes = pattern(5 << 20);
+    for _ in 0..14 {
         sink.append(&bytes).unwrap();
     }
     sink.commit().unwrap();
     assert_eq!(
         script.ranges("sync_file_range"),
-        [0..9 << 20, 9 << 20..18 << 20]
+        [0..35 << 20, 35 << 20..70 << 20]
     );
 }
 
@@ -393,6 +394,50 @@ fn gathered_writes_are_few_and_later_ones_win() {
     assert_eq!(script.ranges("pwrite"), [0..30_000, 1..4]);
     let content = place.content();
     assert_eq!((&content[..5], content.len()), (&b"a--+b"[..], 30_000));
+}
+
+/// Whether `check` holds in a forked child, which lives no longer than that.
+fn holds_in_child(check: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child works on memory and descriptors of its own and leaves through `_exit`.
+    unsafe {
+        match libc::fork() {
+            0 => libc::_exit(i32::from(!check())),
+            child => {
+                let mut status = -1;
+                assert_eq!(libc::waitpid(child, &mut status, 0), child);
+                status == 0
+            }
+        }
+    }
+}
+
+#[test]
+fn a_forked_child_can_do_nothing_and_leaves_the_file_to_its_parent() {
+    type Attempt = fn(FileSink) -> Result<()>;
+    let attempts: [Attempt; 5] = [
+        |mut sink| sink.append(b"x"),
+        |mut sink| sink.flush(),
+        FileSink::abort,
+        |sink| sink.commit().map(drop),
+        |mut sink| {
+            let reader = Arc::new(MemoryReader::new("x"));
+            let options = CopyOptions::default();
+            copy_from(&reader, None, &mut sink, &options).map(drop)
+        },
+    ];
+    for attempt in attempts {
+        let place = Place::new();
+        let mut sink = FileSink::create(&place.path).unwrap();
+        sink.append(b"new").unwrap();
+        let mut sink = Some(sink);
+        assert!(holds_in_child(|| {
+            let outcome = sink.take().map(attempt);
+            matches!(outcome, Some(Err(e)) if matches!(e.kind(), ErrorKind::Forked))
+        }));
+        sink.unwrap().commit().unwrap();
+        assert_eq!(place.content(), b"new");
+        place.assert_alone();
+    }
 }
 
 // The tests below are about copies.

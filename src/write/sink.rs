@@ -204,7 +204,7 @@ impl SinkOptions {
 ///   and other hard links are not: the new file is another inode.
 /// - **Small writes** are gathered in a block of 256 KiB (direct: 4 MiB), so that wrapping in a `BufWriter` gains
 ///   nothing. An error can therefore show at a later call. With [`SyncMode::Full`], writeback starts
-///   every 8 MiB of sequential bytes (`sync_file_range`), so that the `fsync` finds little left.
+///   every 32 MiB of sequential bytes (`sync_file_range`), so that the `fsync` finds little left.
 /// - **After a failed write** the sink answers every call with that same error, and cannot be committed.
 /// - **Fork.** In a child every call answers [`Forked`](ErrorKind::Forked); dropping it there leaves the parent's
 ///   file alone.

@@ -167,6 +167,7 @@ pub(super) fn version_of(file: &File) -> io::Result<FileVersion> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
