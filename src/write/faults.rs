@@ -606,6 +606,25 @@ fn a_write_that_fails_on_the_other_thread_ends_the_copy() {
     place.assert_untouched();
 }
 
+#[cfg(all(target_os = "linux", not(feedwater_portable)))]
+#[test]
+fn room_for_a_large_copy_is_reserved_once_and_a_full_disk_fails_before_the_bytes() {
+    let place = Place::new();
+    let script = Script::new(&[("fallocate", &[Fault::Pass, Fault::Errno(libc::ENOSPC)])]);
+    let reader = Arc::new(MemoryReader::new(pattern(8 << 20)));
+    let mut sink = sink(&place.path, &script, SinkOptions::new().size_hint(9 << 20));
+    let options = CopyOptions::default();
+    copy_from(&reader, None, &mut sink, &options).unwrap();
+    let written = script.ranges("pwrite").len();
+    let error = copy_from(&reader, None, &mut sink, &options).unwrap_err();
+    assert_io(&error, "fallocate", libc::ENOSPC);
+    assert_eq!(script.ranges("pwrite").len(), written);
+    let last = script.ranges("fallocate").pop();
+    assert_eq!(last, Some(0..16 << 20));
+    drop(sink);
+    place.assert_untouched();
+}
+
 #[test]
 fn a_range_outside_the_source_leaves_the_sink_usable() {
     let place = Place::new();

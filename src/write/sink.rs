@@ -175,6 +175,7 @@ impl SinkOptions {
             options: self.clone(),
             mode,
             len: 0,
+            reserved: 0,
             stage: None,
             stage_at: 0,
             failed: None,
@@ -183,9 +184,7 @@ impl SinkOptions {
         if self.direct {
             sink.open_direct().map_err(place)?;
         }
-        if self.size_hint > 0 {
-            sink.reserve()?;
-        }
+        sink.reserve(self.size_hint)?;
         Ok(sink)
     }
 }
@@ -234,6 +233,8 @@ pub struct FileSink {
     /// Permission bits to set before the rename.
     mode: Option<Mode>,
     len: u64,
+    /// Room was asked for up to here.
+    reserved: u64,
     /// Bytes that follow each other from `stage_at` on and are not with the system yet.
     stage: Option<BlockMut>,
     stage_at: u64,
@@ -321,7 +322,7 @@ impl FileSink {
         let out = &self.out;
         let calls = &out.calls;
         let full = self.options.sync == SyncMode::Full;
-        if self.options.size_hint > self.len {
+        if self.reserved > self.len {
             calls
                 .truncate(&out.file, self.len)
                 .map_err(|e| out.failed("ftruncate", e, whole.clone()))?;
@@ -490,13 +491,19 @@ impl FileSink {
         }
     }
 
-    fn reserve(&mut self) -> Result<()> {
-        let out = &self.out;
-        match out.calls.allocate(&out.file, self.options.size_hint) {
-            Err(e) if no_room(&e) => Err(out.failed("fallocate", e, 0..self.options.size_hint)),
-            // Not offered by this file system, or for such a length: then without.
-            _ => Ok(()),
+    /// Reserves room for the first `len` bytes, where that is offered.
+    pub(super) fn reserve(&mut self, len: u64) -> Result<()> {
+        if len <= self.reserved {
+            return Ok(());
         }
+        let out = &self.out;
+        match out.calls.allocate(&out.file, len) {
+            Ok(()) => self.reserved = len,
+            Err(e) if no_room(&e) => return Err(out.failed("fallocate", e, self.reserved..len)),
+            // Not offered by this file system, or not for such a length: then without.
+            Err(_) => {}
+        }
+        Ok(())
     }
 
     fn rename(&self) -> Result<()> {
