@@ -7,18 +7,21 @@ use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::Mode;
 
+use self::common::require;
 use super::calls::{Calls, Os};
-use super::copy::{CopyOptions, CopyReport, CopyRoute, KernelSource, copy_from};
+use super::copy::{CopyOptions, CopyReport, KernelSource, copy_from};
 use super::sink::{FileSink, SinkOptions, SyncMode};
 use super::target::version_of;
 use crate::backend::memory::MemoryReader;
 use crate::error::{Error, ErrorKind, FileKind, Refusal, Result};
+
+#[path = "../../tests/common/mod.rs"]
+mod common;
 
 /// What a call does instead of its work.
 #[derive(Clone, Copy, Debug)]
@@ -70,9 +73,14 @@ impl Script {
 
 impl Calls for Script {
     fn pwrite(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        let most = self.turn("pwrite", offset..offset + bytes.len() as u64)?;
+        let direct = super::os::DIRECT
+            .is_some_and(|flag| rustix::fs::fcntl_getfl(file).unwrap().contains(flag));
+        let call = if direct { "direct pwrite" } else { "pwrite" };
+        let most = self.turn(call, offset..offset + bytes.len() as u64)?;
         match bytes.len().min(most) {
             0 => Ok(0),
+            // The system itself would not take a part of a page: it reports less than it did.
+            n if direct => Os.pwrite(file, bytes, offset).map(|m| m.min(n)),
             n => Os.pwrite(file, &bytes[..n], offset),
         }
     }
@@ -92,7 +100,11 @@ impl Calls for Script {
     }
     fn allocate(&self, file: &File, len: u64) -> io::Result<()> {
         self.turn("fallocate", 0..len)?;
-        Os.allocate(file, len)
+        match Os.allocate(file, len) {
+            // As on a system that has it.
+            Err(e) if e.kind() == io::ErrorKind::Unsupported => Ok(()),
+            outcome => outcome,
+        }
     }
     fn start_writeback(&self, file: &File, range: Range<u64>) {
         let _ = self.turn("sync_file_range", range.clone());
@@ -301,6 +313,72 @@ fn a_failed_directory_sync_is_an_error_though_the_content_is_new() {
 }
 
 #[test]
+fn a_file_system_without_syncs_of_directories_is_no_failure() {
+    let place = Place::new();
+    let fault = Fault::Errno(libc::EINVAL);
+    let script = Script::new(&[("fsync of the directory", &[fault])]);
+    let sink = sink(&place.path, &script, SinkOptions::new());
+    sink.commit().unwrap();
+    assert_eq!(place.content(), b"");
+}
+
+#[test]
+fn direct_writes_take_whole_pages_and_the_cache_the_rest() {
+    let place = Place::new();
+    let page = crate::sys::page_size() as u64;
+    // Ends within a page, as a signal or a full device can make it.
+    let script = Script::new(&[("direct pwrite", &[Fault::Short(100)])]);
+    let options = SinkOptions::new().direct(true);
+    let created = options.create_with(&place.path, script.clone());
+    let Some(mut sink) = require("odirect", created) else {
+        return;
+    };
+    let bytes = pattern(3 * page as usize + 10);
+    sink.append(&bytes).unwrap();
+    sink.flush().unwrap();
+    // A file system that took the flag may still refuse a part of a page where the short write ended.
+    assert_eq!(
+        script.ranges("direct pwrite"),
+        [0..3 * page, page..3 * page]
+    );
+    assert_eq!(
+        script.ranges("pwrite"),
+        [100..page, 3 * page..3 * page + 10]
+    );
+    sink.append(b"tail").unwrap();
+    sink.commit().unwrap();
+    assert_eq!(script.ranges("pwrite").len(), 3);
+    assert!(script.ranges("sync_file_range").is_empty());
+    assert_eq!(place.content(), [&bytes[..], b"tail"].concat());
+}
+
+#[test]
+fn direct_writes_that_are_refused_are_not_done_another_way() {
+    let place = Place::new();
+    let fault = Fault::Errno(libc::EINVAL);
+    let script = Script::new(&[("direct pwrite", &[fault])]);
+    let options = SinkOptions::new().direct(true);
+    let created = options.create_with(&place.path, script.clone());
+    let Some(mut sink) = require("odirect", created) else {
+        return;
+    };
+    sink.append(&pattern(100_000)).unwrap();
+    let error = sink.commit().unwrap_err();
+    match error.kind() {
+        ErrorKind::Unavailable {
+            engine: "sink-direct",
+            why: Refusal::Os { op, source },
+        } => {
+            let found = (*op, source.raw_os_error());
+            assert_eq!(found, ("pwrite with O_DIRECT", Some(libc::EINVAL)));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(script.ranges("pwrite").is_empty());
+    place.assert_untouched();
+}
+
+#[test]
 fn where_the_flag_is_unknown_a_link_refuses_an_existing_name() {
     for code in [libc::EINVAL, libc::ENOSYS] {
         let place = Place::new();
@@ -484,7 +562,7 @@ fn the_kernel_copies_unaligned_ranges_and_interruptions_are_finished() {
     let bytes = pattern((3 << 20) + 11);
     let report = copy_file(&script, &place, &bytes, 5..(3 << 20) + 9).unwrap();
     assert_eq!((report.bytes, report.in_kernel), (3145732, 3145732));
-    assert_eq!(report.route(), CopyRoute::InKernel);
+    assert_eq!(report.route(), super::copy::CopyRoute::InKernel);
     assert!(report.refusal.is_none());
     assert_eq!(place.content(), framed(&bytes[5..(3 << 20) + 9]));
     place.assert_alone();
@@ -509,7 +587,7 @@ fn what_the_kernel_refuses_is_copied_from_where_it_stopped() {
         let script = Script::new(&[("copy_file_range", &faults)]);
         let report = copy_file(&script, &place, &bytes, 1..bytes.len() as u64).unwrap();
         assert_eq!((report.bytes, report.in_kernel), (5 << 20, (1 << 20) + 9));
-        assert_eq!(report.route(), CopyRoute::Overlapped);
+        assert_eq!(report.route(), super::copy::CopyRoute::Overlapped);
         match report.refusal {
             Some(Refusal::Os { op, source }) => {
                 let found = (op, source.raw_os_error());
@@ -549,11 +627,12 @@ fn a_full_disk_ends_a_copy_within_the_kernel() {
 #[cfg(all(target_os = "linux", not(feedwater_portable)))]
 #[test]
 fn a_source_that_changed_is_noticed_after_a_copy_within_the_kernel() {
+    use std::io::Write;
     let place = Place::new();
-    let source = tempfile::tempfile().unwrap();
-    source.write_all_at(&pattern(10_000), 0).unwrap();
+    let mut source = tempfile::tempfile().unwrap();
+    source.write_all(&pattern(10_000)).unwrap();
     let version = version_of(&source).unwrap();
-    source.write_all_at(b"longer", 10_000).unwrap();
+    source.write_all(b"longer").unwrap();
     let reader = Arc::new(MemoryReader::named("source", pattern(10_000)));
     let kernel = KernelSource {
         file: source.as_fd(),
@@ -606,7 +685,6 @@ fn a_write_that_fails_on_the_other_thread_ends_the_copy() {
     place.assert_untouched();
 }
 
-#[cfg(all(target_os = "linux", not(feedwater_portable)))]
 #[test]
 fn room_for_a_large_copy_is_reserved_once_and_a_full_disk_fails_before_the_bytes() {
     let place = Place::new();
