@@ -127,7 +127,7 @@ impl SinkOptions {
         self
     }
 
-    /// Creates the temporary file. Costs about five system calls.
+    /// Creates the temporary file. Costs about six system calls.
     ///
     /// # Errors
     /// [`NotAFile`](ErrorKind::NotAFile) if `path` leads to a directory, device, pipe or socket;
@@ -276,7 +276,8 @@ impl FileSink {
     /// # Errors
     /// [`Io`](ErrorKind::Io) with the offset and length that were not written: no space, a quota, a failed
     /// device, a file too large for the file system or for `RLIMIT_FSIZE` (a process that goes past the latter
-    /// must ignore `SIGXFSZ` to see the error); [`Forked`](ErrorKind::Forked); and
+    /// must ignore `SIGXFSZ` to see the error); [`Unavailable`](ErrorKind::Unavailable) if the file system refuses
+    /// a direct write only now; [`Forked`](ErrorKind::Forked); and
     /// [`OutOfMemory`](ErrorKind::OutOfMemory) if the pool refuses the block for small writes.
     pub fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.usable()?;
