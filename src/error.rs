@@ -63,11 +63,14 @@ pub enum ErrorKind {
         found: Version,
     },
     /// The path does not lead to a regular file.
-    #[error("not a regular file but a {what}; only regular files can be read")]
+    #[error("not a regular file but a {what}; only regular files can be read or replaced")]
     NotAFile {
         /// What it is.
         what: FileKind,
     },
+    /// Something has the name already, and replacing it was not allowed. Choose another, or allow it.
+    #[error("the name is taken, and replacing what has it was not allowed")]
+    AlreadyExists,
     /// The engine that was asked for cannot be used; the refusal says why.
     #[error("engine {engine} cannot be used: {why}")]
     Unavailable {
@@ -275,6 +278,7 @@ impl Error {
             ErrorKind::NotAFile {
                 what: FileKind::Directory,
             } => io::ErrorKind::IsADirectory,
+            ErrorKind::AlreadyExists => io::ErrorKind::AlreadyExists,
             ErrorKind::NotAFile { .. }
             | ErrorKind::InvalidOption { .. }
             | ErrorKind::DestinationTooSmall { .. } => io::ErrorKind::InvalidInput,

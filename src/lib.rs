@@ -15,6 +15,7 @@ mod open;
 mod reader;
 mod sys;
 mod version;
+mod write;
 
 pub use backend::memory::MemoryReader;
 pub use buffer::{
@@ -32,3 +33,4 @@ pub use reader::{
     plan,
 };
 pub use version::{FileVersion, Timestamp, Version};
+pub use write::{CopyOptions, CopyReport, CopyRoute, FileSink, SinkOptions, SyncMode, copy};
