@@ -28,9 +28,9 @@ pub use open::{
 };
 pub use reader::{
     Batch, CachePolicy, ChunkOptions, ChunkStream, Chunks, Completions, CounterSnapshot, Counters,
-    Cursor, Dest, Failed, Limits, Outcomes, Pending, PendingRead, Priority, Progress, Read,
-    ReadInto, ReadOptions, Reader, ReaderExt, Route, Slice, Source, Started, Ticket, VersionCheck,
-    plan,
+    Cursor, Dest, Failed, Limits, LocalFile, Outcomes, Pending, PendingRead, Priority, Progress,
+    Read, ReadInto, ReadOptions, Reader, ReaderExt, Route, Slice, Source, Started, Ticket,
+    VersionCheck, plan,
 };
 pub use version::{FileVersion, Timestamp, Version};
 pub use write::{CopyOptions, CopyReport, CopyRoute, FileSink, SinkOptions, SyncMode, copy};

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -14,8 +14,8 @@ use crate::backend::mmap::MmapReader;
 use crate::backend::pread::{DirectFile, PreadReader};
 use crate::error::{Error, ErrorKind, Refusal, Result};
 use crate::reader::{
-    Batch, CachePolicy, Dest, Limits, Pending, ReadInto, ReadOptions, Reader, Route, Source,
-    Started, VersionCheck,
+    Batch, CachePolicy, Dest, Limits, LocalFile, Pending, ReadInto, ReadOptions, Reader, Route,
+    Source, Started, VersionCheck,
 };
 use crate::sys::{self, FileSystem, ReadMode};
 use crate::version::Version;
@@ -153,14 +153,6 @@ impl Opened {
             facts,
             candidates,
             counters,
-        }
-    }
-
-    /// The file's descriptor, if it is read from one. Closing is this reader's business.
-    pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
-        match &self.routes {
-            Routes::Memory { .. } => None,
-            Routes::File(routes) => Some(routes.file.file().as_fd()),
         }
     }
 }
@@ -455,6 +447,16 @@ impl Reader for Opened {
         match &self.routes {
             Routes::Memory { reader, .. } => reader.read_now(reads),
             Routes::File(routes) => routes.read_now(reads),
+        }
+    }
+    fn local_file(&self) -> Option<LocalFile<'_>> {
+        match &self.routes {
+            Routes::Memory { .. } => None,
+            Routes::File(routes) => Some(LocalFile {
+                fd: routes.file.file().as_fd(),
+                start: 0,
+                version: routes.file.version(),
+            }),
         }
     }
 }

@@ -27,7 +27,7 @@ pub use ext::ReaderExt;
 pub use options::{CachePolicy, Priority, ReadOptions, VersionCheck};
 pub use pending::{Completions, Failed, Outcomes, Pending, PendingRead, Progress, Ticket};
 pub use slice::Slice;
-pub use source::{Limits, Source};
+pub use source::{Limits, LocalFile, Source};
 
 use crate::error::Result;
 
@@ -46,7 +46,7 @@ use crate::error::Result;
 /// - **Threads.** All methods may be called from many threads at once. Nothing runs user code except wakers.
 /// - **Fork.** In a child process every call answers [`Forked`](crate::ErrorKind::Forked).
 ///
-/// A wrapper forwards all three methods; comfort lives in [`ReaderExt`], which nobody forwards.
+/// A wrapper forwards the three required methods; comfort lives in [`ReaderExt`], which nobody forwards.
 pub trait Reader: fmt::Debug + Send + Sync + 'static {
     /// What is read: length, version, name, limits, counters. Free.
     fn source(&self) -> &Source;
@@ -62,6 +62,14 @@ pub trait Reader: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// The first error met. The content of all buffers is then unspecified, though initialised.
     fn read_now(&self, reads: &mut [ReadInto<'_>]) -> Result<()>;
+
+    /// The local file that holds the same bytes, where there is one: for what the kernel can do with a
+    /// descriptor by itself, as [`copy`](crate::copy) does.
+    ///
+    /// Default: `None`, which is always right. A wrapper that changes what a read does must not forward it.
+    fn local_file(&self) -> Option<LocalFile<'_>> {
+        None
+    }
 }
 
 /// A shared reader is a reader.
@@ -75,5 +83,8 @@ impl<R: Reader + ?Sized> Reader for Arc<R> {
     }
     fn read_now(&self, reads: &mut [ReadInto<'_>]) -> Result<()> {
         (**self).read_now(reads)
+    }
+    fn local_file(&self) -> Option<LocalFile<'_>> {
+        (**self).local_file()
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Reader;
 use super::batch::{Batch, ReadInto};
 use super::pending::Pending;
-use super::source::Source;
+use super::source::{LocalFile, Source};
 use crate::error::Result;
 use crate::version::Version;
 
@@ -78,6 +78,13 @@ impl<R: Reader + ?Sized> Reader for Slice<R> {
             [] => Ok(()),
             reads => self.inner.read_now(reads),
         }
+    }
+    fn local_file(&self) -> Option<LocalFile<'_>> {
+        let whole = self.inner.local_file()?;
+        Some(LocalFile {
+            start: whole.start + self.start,
+            ..whole
+        })
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::counters::Counters;
 use crate::error::{Error, ErrorKind, Result};
-use crate::version::Version;
+use crate::version::{FileVersion, Version};
 
 /// What a reader reads, fixed at its open: name, length, version and limits. Cloning shares the counters.
 #[derive(Clone)]
@@ -160,6 +161,17 @@ impl Source {
             ..self.clone()
         }
     }
+}
+
+/// A file of this system that holds the bytes of a reader; see [`Reader::local_file`](super::Reader::local_file).
+#[derive(Clone, Copy, Debug)]
+pub struct LocalFile<'a> {
+    /// Open for reading. Its position means nothing.
+    pub fd: BorrowedFd<'a>,
+    /// Where in the file offset 0 of the reader is.
+    pub start: u64,
+    /// The whole file, as it was opened.
+    pub version: FileVersion,
 }
 
 impl fmt::Debug for Source {

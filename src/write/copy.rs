@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
@@ -13,8 +12,8 @@ use bytes::Bytes;
 use super::sink::{FileSink, no_room};
 use super::target::version_of;
 use crate::error::{Error, ErrorKind, Refusal, Result};
-use crate::reader::{ChunkOptions, Chunks, Reader, ReaderExt};
-use crate::version::{FileVersion, Version};
+use crate::reader::{ChunkOptions, Chunks, LocalFile, Reader, ReaderExt};
+use crate::version::Version;
 
 /// Bytes of one `copy_file_range`. Larger ones were not faster where it was measured (ext4, from the page cache);
 /// smaller ones cost more calls.
@@ -156,23 +155,13 @@ pub fn copy<R: Reader + ?Sized>(
     sink: &mut FileSink,
     options: &CopyOptions,
 ) -> Result<CopyReport> {
-    copy_from(reader, None, sink, options)
-}
-
-/// A local file that a reader's bytes come from, for the kernel to copy.
-#[derive(Debug)]
-pub(crate) struct KernelSource<'a> {
-    pub(crate) file: BorrowedFd<'a>,
-    /// Where in the file the reader's offset 0 is.
-    pub(crate) start: u64,
-    /// The whole file, as it was opened.
-    pub(crate) version: FileVersion,
+    copy_from(reader, reader.local_file(), sink, options)
 }
 
 /// [`copy`], told which file the bytes come from.
-pub(crate) fn copy_from<R: Reader + ?Sized>(
+pub(super) fn copy_from<R: Reader + ?Sized>(
     reader: &Arc<R>,
-    kernel: Option<KernelSource<'_>>,
+    kernel: Option<LocalFile<'_>>,
     sink: &mut FileSink,
     options: &CopyOptions,
 ) -> Result<CopyReport> {
@@ -185,7 +174,7 @@ pub(crate) fn copy_from<R: Reader + ?Sized>(
 
 fn run<R: Reader + ?Sized>(
     reader: &Arc<R>,
-    kernel: Option<KernelSource<'_>>,
+    kernel: Option<LocalFile<'_>>,
     range: Range<u64>,
     sink: &mut FileSink,
     options: &CopyOptions,
@@ -217,7 +206,7 @@ fn run<R: Reader + ?Sized>(
 
 /// Bytes copied before the kernel refused, if it did.
 fn within_kernel(
-    kernel: &KernelSource<'_>,
+    kernel: &LocalFile<'_>,
     range: Range<u64>,
     sink: &mut FileSink,
 ) -> Result<(u64, Option<Refusal>)> {
@@ -228,7 +217,7 @@ fn within_kernel(
         let (from, to) = (kernel.start + range.start + done, sink.len());
         let step = (len - done).min(KERNEL_STEP) as usize;
         let out = &sink.out;
-        match out.calls.copy_range(kernel.file, from, &out.file, to, step) {
+        match out.calls.copy_range(kernel.fd, from, &out.file, to, step) {
             // The file became shorter, or its file system offers nothing here: the reader knows which.
             Ok(0) => {
                 let what = format!("copy_file_range gave nothing at offset {from}").into();
@@ -258,9 +247,9 @@ fn within_kernel(
 }
 
 /// Checks that the file is what was opened: the kernel copied it without the reader's checks.
-fn unchanged(kernel: &KernelSource<'_>) -> Result<()> {
+fn unchanged(kernel: &LocalFile<'_>) -> Result<()> {
     let found = kernel
-        .file
+        .fd
         .try_clone_to_owned()
         .and_then(|fd| version_of(&File::from(fd)))
         .map_err(|e| Error::io("fstat", e))?;

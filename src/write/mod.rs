@@ -2,8 +2,6 @@
 
 mod calls;
 mod copy;
-#[cfg(test)]
-mod faults;
 #[cfg(all(target_os = "linux", not(feedwater_portable)))]
 #[path = "linux.rs"]
 mod os;
@@ -13,6 +11,8 @@ mod os;
 mod output;
 mod sink;
 mod target;
+#[cfg(test)]
+mod tests;
 
 pub use copy::{CopyOptions, CopyReport, CopyRoute, copy};
 pub use sink::{FileSink, SinkOptions, SyncMode};

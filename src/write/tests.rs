@@ -14,11 +14,12 @@ use rustix::fs::Mode;
 
 use self::common::require;
 use super::calls::{Calls, Os};
-use super::copy::{CopyOptions, CopyReport, KernelSource, copy_from};
+use super::copy::{CopyOptions, CopyReport, copy_from};
 use super::sink::{FileSink, SinkOptions, SyncMode};
 use super::target::version_of;
 use crate::backend::memory::MemoryReader;
 use crate::error::{Error, ErrorKind, FileKind, Refusal, Result};
+use crate::reader::LocalFile;
 
 #[path = "../../tests/common/mod.rs"]
 mod common;
@@ -534,8 +535,8 @@ fn copy_file(
     fs::write(&source, content).unwrap();
     let file = File::open(&source).unwrap();
     let reader = Arc::new(MemoryReader::new(bytes.to_vec()));
-    let kernel = KernelSource {
-        file: file.as_fd(),
+    let kernel = LocalFile {
+        fd: file.as_fd(),
         start: before as u64,
         version: version_of(&file).unwrap(),
     };
@@ -634,8 +635,8 @@ fn a_source_that_changed_is_noticed_after_a_copy_within_the_kernel() {
     let version = version_of(&source).unwrap();
     source.write_all(b"longer").unwrap();
     let reader = Arc::new(MemoryReader::named("source", pattern(10_000)));
-    let kernel = KernelSource {
-        file: source.as_fd(),
+    let kernel = LocalFile {
+        fd: source.as_fd(),
         start: 0,
         version,
     };
@@ -657,8 +658,8 @@ fn the_kernel_is_not_asked_where_the_options_forbid_it() {
     let script = Script::new(&[]);
     let file = File::open(&place.path).unwrap();
     let reader = Arc::new(MemoryReader::new("old"));
-    let kernel = KernelSource {
-        file: file.as_fd(),
+    let kernel = LocalFile {
+        fd: file.as_fd(),
         start: 0,
         version: version_of(&file).unwrap(),
     };
