@@ -23,7 +23,7 @@ pub use error::{Error, ErrorKind, FileKind, Refusal, Result};
 pub use reader::{
     Batch, CachePolicy, ChunkOptions, ChunkStream, Chunks, Completions, CounterSnapshot, Counters,
     Cursor, Dest, Failed, Limits, Outcomes, Pending, PendingRead, Priority, Progress, Read,
-    ReadInto, ReadOptions, Reader, ReaderExt, Route, Slice, Source, Started, Ticket, VersionCheck,
-    plan,
+    ReadInto, ReadOptions, Reader, ReaderExt, Route, Slice, Source, Staged, StagingOptions,
+    Started, Ticket, Transfer, TransferDone, VersionCheck, plan,
 };
 pub use version::{FileVersion, Timestamp, Version};

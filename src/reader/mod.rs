@@ -11,7 +11,7 @@ mod pending;
 pub mod plan;
 mod slice;
 mod source;
-
+mod staging;
 mod timer;
 
 use std::fmt;
@@ -27,6 +27,7 @@ pub use options::{CachePolicy, Priority, ReadOptions, VersionCheck};
 pub use pending::{Completions, Failed, Outcomes, Pending, PendingRead, Progress, Ticket};
 pub use slice::Slice;
 pub use source::{Limits, Source};
+pub use staging::{Staged, StagingOptions, Transfer, TransferDone};
 
 use crate::error::Result;
 
