@@ -46,7 +46,8 @@ impl<R: Reader + ?Sized> Cursor<R> {
             reader,
             position: 0,
             buffer: Vec::new(),
-            start: 0,
+            // Behind every position, so that the first read goes on from nothing.
+            start: u64::MAX,
             filled: 0,
             next_size: FIRST,
         }
@@ -152,5 +153,31 @@ impl<R: Reader + ?Sized> fmt::Debug for Cursor<R> {
             .field("reader", &self.reader)
             .field("position", &self.position)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::memory::MemoryReader;
+
+    #[test]
+    fn the_first_read_is_small_and_reading_on_grows_it() {
+        let reader = Arc::new(MemoryReader::new(vec![1; 4 << 20]));
+        let mut cursor = reader.clone().cursor();
+        let mut asked = Vec::new();
+        let mut before = 0;
+        for _ in 0..9 {
+            let len = cursor.fill_buf().unwrap().len();
+            let now = reader.source().counters().snapshot().requested;
+            assert_eq!(now - before, len as u64);
+            before = now;
+            asked.push(len);
+            cursor.consume(len);
+        }
+        let kib = [16, 32, 64, 128, 256, 512, 1024, 1024, 1024];
+        assert_eq!(asked, kib.map(|k| k << 10));
+        cursor.seek(SeekFrom::Start(5)).unwrap();
+        assert_eq!(cursor.fill_buf().unwrap().len(), FIRST);
     }
 }
