@@ -524,6 +524,7 @@ fn a_dropped_pending_skips_what_was_not_begun() {
     let pending = reader.submit(any(0..100));
     let first = submitted.recv_timeout(SOON).unwrap();
     drop(pending);
+    drop(reader.submit(any(70..80)));
     let other = reader.submit(any(50..60));
     first.fulfil();
     let next = submitted.recv_timeout(SOON).unwrap();
