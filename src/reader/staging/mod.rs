@@ -80,19 +80,47 @@ impl StagingOptions {
 /// - **Counters** are those of the reader below, where each piece counts as a read; staged bytes are
 ///   [`bounced`](super::CounterSnapshot::bounced).
 ///
-/// ```no_run
+/// ```
+/// # use std::any::Any;
+/// # use std::sync::Mutex;
+/// # use bytes::Bytes;
+/// # use feedwater::{BlockMut, HostMemory, Memory, Result, Transfer, TransferDone};
+/// # struct Vram(Mutex<Vec<u8>>, usize);
+/// # unsafe impl Memory for Vram {
+/// #     fn place(&self) -> Place { Place::Device(0) }
+/// #     fn ptr(&self) -> *mut u8 { std::ptr::without_provenance_mut(4096) }
+/// #     fn len(&self) -> usize { self.1 }
+/// #     fn as_any(&self) -> &dyn Any { self }
+/// # }
+/// # #[derive(Debug)]
+/// # struct Gpu;
+/// # impl Transfer for Gpu {
+/// #     fn reaches(&self, place: Place) -> bool { place == Place::Device(0) }
+/// #     fn allocate(&self, _: Place, len: usize) -> Result<BlockMut> {
+/// #         Ok(BlockMut::new(Vram(Mutex::new(vec![0; len]), len)))
+/// #     }
+/// #     fn staging(&self, len: usize) -> Result<BlockMut> {
+/// #         Ok(BlockMut::new(HostMemory::new(len)?))
+/// #     }
+/// #     fn copy(&self, from: Bytes, mut to: BlockMut, done: TransferDone) {
+/// #         let at = to.offset_in_memory() + to.filled_len();
+/// #         let vram = to.memory().as_any().downcast_ref::<Vram>().unwrap();
+/// #         vram.0.lock().unwrap()[at..at + from.len()].copy_from_slice(&from);
+/// #         unsafe { to.advance(from.len()) };
+/// #         done.finish(Ok(to));
+/// #     }
+/// # }
 /// use std::sync::Arc;
-/// use feedwater::{Batch, MemoryReader, Place, Reader, Staged, StagingOptions, Transfer};
+/// use feedwater::{Batch, Block, MemoryReader, Place, Reader, Staged, StagingOptions};
 ///
-/// fn to_the_gpu(transfer: Arc<dyn Transfer>) -> feedwater::Result<()> {
-///     let plain = Arc::new(MemoryReader::new(vec![7; 1 << 20]));
-///     let reader = Staged::new(plain, transfer, StagingOptions::default());
-///     let blocks = reader
-///         .submit(Batch::new().any_at(0..1 << 20, Place::Device(0)))
-///         .wait()?;
-///     assert_eq!(blocks[0].len(), 1 << 20);
-///     Ok(())
-/// }
+/// let plain = Arc::new(MemoryReader::new(vec![7; 1 << 20]));
+/// let gpu = Arc::new(Gpu); // a `Transfer`
+/// let reader = Staged::new(plain, gpu, StagingOptions::default().block(64 << 10));
+/// let batch = Batch::new().any(0..8).any_at(8..1 << 20, Place::Device(0));
+/// let blocks = reader.submit(batch).wait()?;
+/// assert!(matches!(&blocks[0], Block::Host(header) if header.len() == 8));
+/// assert!(matches!(&blocks[1], Block::Device(bytes) if bytes.len() == (1 << 20) - 8));
+/// # Ok::<(), feedwater::Error>(())
 /// ```
 pub struct Staged<R: Reader + ?Sized> {
     inner: Arc<R>,
