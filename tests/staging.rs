@@ -4,15 +4,16 @@
 mod device;
 
 use std::num::NonZeroUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use device::*;
 use feedwater::{
-    Batch, BlockMut, Error, ErrorKind, Failed, Limits, MemoryReader, Place, Priority, ReadOptions,
-    Reader, ReaderExt, Staged, StagingOptions,
+    Batch, BlockMut, Error, ErrorKind, Failed, Limits, Memory, MemoryReader, Place, Priority,
+    ReadOptions, Reader, ReaderExt, Staged, StagingOptions, Transfer, TransferDone,
 };
 
 fn small(block: usize, depth: usize) -> StagingOptions {
@@ -639,6 +640,81 @@ fn a_transfer_that_breaks_its_contract_is_an_error_and_never_wrong_bytes() {
             (Some("memory"), Some(100))
         );
     }
+}
+
+/// A device whose first allocation panics when it is released, on whatever thread that is.
+#[derive(Debug)]
+struct Fragile {
+    device: Device,
+    broken: AtomicBool,
+}
+
+struct PanicsOnDrop(DeviceMemory);
+
+// SAFETY: forwards to memory that keeps the contract.
+#[allow(unsafe_code)]
+unsafe impl Memory for PanicsOnDrop {
+    fn place(&self) -> Place {
+        self.0.place()
+    }
+    fn ptr(&self) -> *mut u8 {
+        self.0.ptr()
+    }
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn as_any(&self) -> &dyn std::any::Any {
+        self.0.as_any()
+    }
+}
+
+impl Drop for PanicsOnDrop {
+    fn drop(&mut self) {
+        panic!("as the test wants it");
+    }
+}
+
+impl Transfer for Fragile {
+    fn reaches(&self, place: Place) -> bool {
+        self.device.reaches(place)
+    }
+    fn allocate(&self, place: Place, len: usize) -> feedwater::Result<BlockMut> {
+        if self.broken.swap(true, Ordering::SeqCst) {
+            return self.device.allocate(place, len);
+        }
+        Ok(BlockMut::new(PanicsOnDrop(DeviceMemory::new(place, len))))
+    }
+    fn staging(&self, len: usize) -> feedwater::Result<BlockMut> {
+        self.device.staging(len)
+    }
+    fn copy(&self, from: Bytes, to: BlockMut, done: TransferDone) {
+        self.device.copy(from, to, done);
+    }
+}
+
+#[test]
+fn a_thread_that_a_destructor_kills_is_started_again() {
+    let device = Device::new(|number, copy| match number {
+        0 => copy.fail(device_error()),
+        _ => copy.complete(),
+    });
+    let fragile = Fragile {
+        device,
+        broken: AtomicBool::new(false),
+    };
+    let below = Arc::new(MemoryReader::new(data(100)));
+    let reader = Staged::new(below, Arc::new(fragile), small(100, 1));
+    let error = failure(&reader, any(0..100)).error;
+    assert!(matches!(error.kind(), ErrorKind::Io { op: "copy", .. }));
+    // Reads that meet the thread on its way down are abandoned; none hangs, and later ones work.
+    let blocks = loop {
+        match reader.submit(any(0..100)).wait() {
+            Ok(blocks) => break blocks,
+            Err(error) => assert!(matches!(error.kind(), ErrorKind::Abandoned), "{error}"),
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!(on_device(&blocks[0]), data(100));
 }
 
 #[test]

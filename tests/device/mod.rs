@@ -52,12 +52,15 @@ unsafe impl Memory for DeviceMemory {
     }
 }
 
+impl DeviceMemory {
+    pub fn new(place: Place, len: usize) -> Self {
+        let bytes = Mutex::new(vec![0xEE; len]);
+        DeviceMemory { place, bytes, len }
+    }
+}
+
 pub fn device_block(place: Place, len: usize) -> BlockMut {
-    BlockMut::new(DeviceMemory {
-        place,
-        bytes: Mutex::new(vec![0xEE; len]),
-        len,
-    })
+    BlockMut::new(DeviceMemory::new(place, len))
 }
 
 /// Writes `bytes` where the block is filled next, as a device's copy engine would.
