@@ -1,15 +1,20 @@
 //! The `parquet` crate reading through a newtype around a reader.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow::compute::concat_batches;
 use bytes::Bytes;
-use feedwater::{Cursor, Error, ErrorKind, MemoryReader, Reader, ReaderExt, Slice};
+use feedwater::{Block, Cursor, Error, ErrorKind, MemoryReader, Reader, ReaderExt, Slice};
+use futures::future::BoxFuture;
+use futures::{FutureExt, TryFutureExt, TryStreamExt};
 use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::async_reader::{AsyncFileReader, ParquetRecordBatchStreamBuilder};
 use parquet::basic::Compression;
 use parquet::errors::ParquetError;
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{ChunkReader, Length};
 
@@ -38,6 +43,34 @@ impl ChunkReader for Source {
     fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
         let range = start..start.saturating_add(length as u64);
         self.0.read(range).wait().map_err(external)
+    }
+}
+
+impl AsyncFileReader for Source {
+    fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, parquet::errors::Result<Bytes>> {
+        self.0.read(range).map_err(external).boxed()
+    }
+
+    fn get_byte_ranges(
+        &mut self,
+        ranges: Vec<Range<u64>>,
+    ) -> BoxFuture<'_, parquet::errors::Result<Vec<Bytes>>> {
+        let pending = self.0.read_many(&ranges);
+        async move {
+            let blocks = pending.await.map_err(external)?;
+            let bytes = blocks.into_iter().map(Block::into_host);
+            bytes.collect::<Result<_, _>>().map_err(external)
+        }
+        .boxed()
+    }
+
+    fn get_metadata<'a>(
+        &'a mut self,
+        options: Option<&'a ArrowReaderOptions>,
+    ) -> BoxFuture<'a, parquet::errors::Result<Arc<ParquetMetaData>>> {
+        let len = self.0.source().len();
+        let reader = ParquetMetaDataReader::new().with_arrow_reader_options(options);
+        reader.load_and_finish(self, len).map_ok(Arc::new).boxed()
     }
 }
 
@@ -87,6 +120,46 @@ fn from_a_slow_engine_too() {
     let table = table();
     let reader = Remote::new(file(&table), RemoteOptions::default());
     assert_eq!(read(Source(Arc::new(reader))), table);
+}
+
+#[test]
+fn tasks_read_it_on_any_executor() {
+    let table = table();
+    let reader: Arc<dyn Reader> = Arc::new(Remote::new(file(&table), RemoteOptions::default()));
+    let read = |reader: Arc<dyn Reader>| async move {
+        let builder = ParquetRecordBatchStreamBuilder::new(Source(reader))
+            .await
+            .unwrap();
+        let schema = builder.schema().clone();
+        let stream = builder.with_batch_size(7000).build().unwrap();
+        let batches: Vec<_> = stream.try_collect().await.unwrap();
+        concat_batches(&schema, &batches).unwrap()
+    };
+    assert_eq!(futures::executor::block_on(read(reader.clone())), table);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .unwrap();
+    let task = runtime.spawn(read(reader));
+    assert_eq!(runtime.block_on(task).unwrap(), table);
+}
+
+#[test]
+fn an_error_of_the_engine_reaches_the_task_with_its_type() {
+    let options = RemoteOptions {
+        failures: 16,
+        ..RemoteOptions::default()
+    };
+    let reader = Arc::new(Remote::new(file(&table()), options));
+    let opened = ParquetRecordBatchStreamBuilder::new(Source(reader));
+    let Err(ParquetError::External(error)) = futures::executor::block_on(opened) else {
+        panic!("opened, or another error")
+    };
+    let error = error.downcast_ref::<Error>().unwrap();
+    assert!(
+        matches!(error.kind(), ErrorKind::Io { op: "GET", .. }),
+        "{error}"
+    );
 }
 
 #[test]
