@@ -29,8 +29,8 @@ pub use open::{
 pub use reader::{
     Batch, CachePolicy, ChunkOptions, ChunkStream, Chunks, Completions, CounterSnapshot, Counters,
     Cursor, Dest, Failed, Limits, LocalFile, Outcomes, Pending, PendingRead, Priority, Progress,
-    Read, ReadInto, ReadOptions, Reader, ReaderExt, Route, Slice, Source, Started, Ticket,
-    VersionCheck, plan,
+    Read, ReadInto, ReadOptions, Reader, ReaderExt, Route, Slice, Source, Staged, StagingOptions,
+    Started, Ticket, Transfer, TransferDone, VersionCheck, plan, read_now_by_submit,
 };
 pub use version::{FileVersion, Timestamp, Version};
 pub use write::{CopyOptions, CopyReport, CopyRoute, FileSink, SinkOptions, SyncMode, copy};

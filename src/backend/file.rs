@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::fs::{FileType, Stat};
 
 use crate::error::{Error, ErrorKind, FileKind, Result};
-use crate::sys::{self, FileSystem, Generation};
+use crate::sys::{self, FileSystem};
 use crate::version::{FileVersion, Timestamp, Version};
 
 /// A regular file, open for reading.
@@ -18,7 +18,6 @@ pub(crate) struct OpenFile {
     name: Arc<str>,
     version: FileVersion,
     file_system: FileSystem,
-    generation: Generation,
 }
 
 impl OpenFile {
@@ -68,7 +67,6 @@ impl OpenFile {
                 return Ok(OpenFile {
                     version: version_of(&stat),
                     file_system,
-                    generation: Generation::current(),
                     file,
                     name,
                 });
@@ -119,16 +117,6 @@ impl OpenFile {
             Ok(())
         } else {
             Err(self.changed(found))
-        }
-    }
-
-    /// # Errors
-    /// [`ErrorKind::Forked`] in a child of the process that opened the file.
-    pub(crate) fn check_process(&self) -> Result<()> {
-        if self.generation.is_current() {
-            Ok(())
-        } else {
-            Err(Error::new(ErrorKind::Forked).named(&self.name))
         }
     }
 

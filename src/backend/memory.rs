@@ -5,9 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::buffer::Block;
-use crate::error::{Error, ErrorKind, Result};
-use crate::reader::{Batch, Dest, Failed, Limits, Pending, Read, ReadInto, Reader, Route, Source};
-use crate::sys::Generation;
+use crate::error::Result;
+use crate::reader::{
+    Batch, Dest, Failed, Limits, Pending, Read, ReadInto, Reader, Route, Source, refuse_place,
+};
 use crate::version::Version;
 
 const ENGINE: &str = "memory";
@@ -25,7 +26,6 @@ const ENGINE: &str = "memory";
 pub struct MemoryReader {
     bytes: Bytes,
     source: Source,
-    generation: Generation,
 }
 
 impl MemoryReader {
@@ -48,7 +48,6 @@ impl MemoryReader {
         MemoryReader {
             bytes,
             source: Source::new(name, ENGINE, version, Limits::default()),
-            generation: Generation::current(),
         }
     }
 
@@ -59,40 +58,27 @@ impl MemoryReader {
     }
 
     fn deliver(&self, read: Read) -> Result<Block, Failed> {
+        if let Some(error) = refuse_place(&self.source, &read) {
+            return Err(Failed::new(error, read.dest));
+        }
         let Read { range, dest } = read;
-        if !self.generation.is_current() {
-            let error = self.source.error(ErrorKind::Forked, range);
-            return Err(Failed::new(error, dest));
+        if matches!(dest, Dest::Prefetch) {
+            return Ok(Block::Host(Bytes::new()));
         }
-        let counters = self.source.counters();
         let bytes = self.view(range.start, range.end);
-        match dest {
-            Dest::Prefetch => return Ok(Block::Host(Bytes::new())),
-            Dest::Any(place) if !place.is_host_accessible() => {
-                let what = format!("a destination in {place}").into();
-                let kind = ErrorKind::Unsupported { what };
-                return Err(self.source.error(kind, range).into());
-            }
-            Dest::Any(_) | Dest::Into(_) => {}
-        }
+        let counters = self.source.counters();
         counters.add_requests(1);
         counters.add_read(bytes.len() as u64);
-        match dest {
-            Dest::Into(mut block) => {
-                if let Err(error) = block.put(&bytes) {
-                    let error = self.source.place(error, range);
-                    return Err(Failed {
-                        error,
-                        dest: Some(block),
-                    });
-                }
-                counters.add_route(Route::Memory, bytes.len() as u64);
-                Ok(block.freeze())
-            }
-            _ => {
-                counters.add_route(Route::Memory, bytes.len() as u64);
-                Ok(bytes.into())
-            }
+        counters.add_route(Route::Memory, bytes.len() as u64);
+        let Dest::Into(mut block) = dest else {
+            return Ok(bytes.into());
+        };
+        match block.put(&bytes) {
+            Ok(()) => Ok(block.freeze()),
+            Err(error) => Err(Failed {
+                error: self.source.place(error, range),
+                dest: Some(block),
+            }),
         }
     }
 }
@@ -112,11 +98,6 @@ impl Reader for MemoryReader {
     }
 
     fn read_now(&self, reads: &mut [ReadInto<'_>]) -> Result<()> {
-        if !self.generation.is_current() {
-            return Err(Error::new(ErrorKind::Forked)
-                .named(self.source.name())
-                .by(ENGINE));
-        }
         let counters = self.source.counters();
         for read in reads {
             let range = read.range();

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use super::file::OpenFile;
 use super::workers::{Work, Workers};
 use crate::buffer::BlockMut;
-use crate::error::{Error, ErrorKind, Refusal, Result};
+use crate::error::{Error, Refusal, Result};
 use crate::reader::{
     Batch, Dest, Failed, Limits, Pending, Read, ReadInto, ReadOptions, Reader, Route, Source,
-    Started, Ticket, VersionCheck, fail_all,
+    Started, Ticket, VersionCheck, fail_all, refuse_place,
 };
 use crate::sys;
 
@@ -71,22 +71,20 @@ impl MmapReader {
 
     /// Does reads that were started elsewhere; each ticket is finished sooner or later.
     pub(crate) fn start(&self, started: Vec<Started>, options: &ReadOptions) {
-        if let Err(error) = self
-            .mapping
-            .file
-            .check_process()
-            .and_then(|()| self.verify())
-        {
+        if let Err(error) = self.verify() {
             return fail_all(&self.source, started, &error);
         }
         let mut work = Vec::new();
         for (read, ticket) in started {
+            if let Some(error) = refuse_place(&self.source, &read) {
+                ticket.finish(Err(Failed::new(error, read.dest)));
+                continue;
+            }
             let Read { range, dest } = read;
             match dest {
-                Dest::Any(place) if place.is_host_accessible() => {
-                    ticket.finish(Ok(self.view(&range).into()));
-                }
-                Dest::Into(block) if block.place().is_host_accessible() => {
+                Dest::Any(_) => ticket.finish(Ok(self.view(&range).into())),
+                Dest::Prefetch => work.push(Task::Hint(range, ticket)),
+                Dest::Into(block) => {
                     let task = Task::Copy(range, block, ticket);
                     // A page that is not resident would make this thread wait for the device.
                     if task.len() <= INLINE && self.mapping.is_resident(&task) {
@@ -94,17 +92,6 @@ impl MmapReader {
                     } else {
                         work.push(task);
                     }
-                }
-                Dest::Prefetch => work.push(Task::Hint(range, ticket)),
-                Dest::Any(_) | Dest::Into(_) => {
-                    let place = match &dest {
-                        Dest::Any(place) => *place,
-                        Dest::Into(block) => block.place(),
-                        Dest::Prefetch => continue,
-                    };
-                    let what = format!("a destination in {place}").into();
-                    let error = self.source.error(ErrorKind::Unsupported { what }, range);
-                    ticket.finish(Err(Failed::new(error, dest)));
                 }
             }
         }
@@ -252,7 +239,6 @@ impl Reader for MmapReader {
     fn read_now(&self, reads: &mut [ReadInto<'_>]) -> Result<()> {
         let range = reads.first().map_or(0..0, ReadInto::range);
         let placed = |error| self.source.place(error, range.clone());
-        self.mapping.file.check_process().map_err(placed)?;
         let counters = self.source.counters();
         for read in reads.iter_mut() {
             let range = read.range();

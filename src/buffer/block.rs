@@ -1,6 +1,7 @@
 //! Exclusive blocks to read into, and the shared blocks they become.
 #![allow(unsafe_code)]
 
+use std::any::Any;
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::ops::{Bound, Range, RangeBounds};
@@ -197,6 +198,20 @@ impl BlockMut {
         self.filled = 0;
     }
 
+    /// The same block, which keeps `guard` until the last of it, or of what it is frozen to, is dropped.
+    pub(crate) fn holding(self, guard: impl Send + Sync + 'static) -> BlockMut {
+        let (range, filled) = (self.range, self.filled);
+        let owner = Arc::new(Held {
+            owner: self.owner,
+            _guard: guard,
+        });
+        BlockMut {
+            owner,
+            range,
+            filled,
+        }
+    }
+
     /// Shares the filled prefix; the rest is no longer reachable. One allocation, no copy.
     pub fn freeze(self) -> Block {
         let range = self.range.start..self.range.start + self.filled;
@@ -231,6 +246,29 @@ impl fmt::Debug for BlockMut {
             .field("len", &self.len())
             .field("filled", &self.filled)
             .finish()
+    }
+}
+
+/// Memory of a block, with something that lives as long. Fields drop in order: the memory is gone first.
+struct Held<G> {
+    owner: Arc<dyn Memory>,
+    _guard: G,
+}
+
+// SAFETY: forwards to memory that keeps the contract and lives as long as this value, which is only ever the
+// owner of a piece that was exclusive before.
+unsafe impl<G: Send + Sync + 'static> Memory for Held<G> {
+    fn place(&self) -> Place {
+        self.owner.place()
+    }
+    fn ptr(&self) -> *mut u8 {
+        self.owner.ptr()
+    }
+    fn len(&self) -> usize {
+        self.owner.len()
+    }
+    fn as_any(&self) -> &dyn Any {
+        self.owner.as_any()
     }
 }
 
@@ -443,6 +481,26 @@ mod tests {
         let mut b = a.split_off(2);
         b.put(b"z").unwrap();
         assert!(a.unsplit(b).is_err());
+    }
+
+    #[test]
+    fn a_guard_lives_as_long_as_the_last_piece() {
+        let guard = Arc::new(());
+        let mut b = block(6);
+        b.put(b"ab").unwrap();
+        let start = b.unfilled_ptr();
+        let mut b = b.split_off(1).holding(guard.clone());
+        assert_eq!(
+            (b.filled(), b.unfilled_ptr(), b.len()),
+            (&b"b"[..], start, 5)
+        );
+        let mut tail = b.split_off(3);
+        tail.put(b"z").unwrap();
+        drop(b);
+        let bytes = tail.freeze().into_host().unwrap();
+        assert_eq!(Arc::strong_count(&guard), 2);
+        drop(bytes);
+        assert_eq!(Arc::strong_count(&guard), 1);
     }
 
     #[test]

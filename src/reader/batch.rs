@@ -13,6 +13,7 @@ use crate::error::{Error, ErrorKind};
 #[non_exhaustive]
 pub enum Dest {
     /// Memory of the engine's choice at this place: often without a copy (a mapping, memory, a shared block).
+    /// Plain engines know [`Place::Host`] only and refuse the others.
     Any(Place),
     /// The unfilled part of this block, of which as many bytes are filled as the range has.
     Into(BlockMut),
@@ -115,8 +116,8 @@ impl Batch {
     /// Splits the batch into the engine's half and the caller's half.
     ///
     /// Every [`Reader::submit`](super::Reader::submit) begins with it. Reads that no engine could do (out of
-    /// bounds, a destination too small) are finished with their error here, empty ones with an empty block, so
-    /// that all engines answer alike; only the others come out, in order.
+    /// bounds, a destination too small, another process) are finished with their error here, empty ones with an
+    /// empty block, so that all engines answer alike; only the others come out, in order.
     pub fn start(self, source: &Source) -> (Vec<Started>, ReadOptions, Pending) {
         let counters = source.counters();
         counters.add_reads(self.reads.len() as u64);
@@ -148,7 +149,7 @@ impl Batch {
                     }));
                 }
                 Dest::Into(block) if wanted == 0 => ticket.finish(Ok(block.freeze())),
-                Dest::Any(place) if wanted == 0 && place.is_host_accessible() => {
+                Dest::Any(Place::Host) if wanted == 0 => {
                     ticket.finish(Ok(Block::Host(bytes::Bytes::new())));
                 }
                 Dest::Prefetch if wanted == 0 => {
@@ -195,4 +196,16 @@ pub(crate) fn fail_all(source: &Source, started: Vec<Started>, error: &Error) {
         let error = source.place(error.clone(), read.range);
         ticket.finish(Err(Failed::new(error, read.dest)));
     }
+}
+
+/// The error of a plain engine about a place that it cannot deliver to.
+pub(crate) fn refuse_place(source: &Source, read: &Read) -> Option<Error> {
+    let place = match &read.dest {
+        Dest::Any(Place::Host) | Dest::Prefetch => return None,
+        Dest::Any(place) => *place,
+        Dest::Into(block) if block.place().is_host_accessible() => return None,
+        Dest::Into(block) => block.place(),
+    };
+    let what = format!("a destination in {place}").into();
+    Some(source.error(ErrorKind::Unsupported { what }, read.range.clone()))
 }

@@ -13,7 +13,7 @@ use futures_core::Stream;
 
 use super::Reader;
 use super::batch::Batch;
-use super::options::{Priority, ReadOptions};
+use super::options::ReadOptions;
 use super::pending::PendingRead;
 use crate::error::{Error, Result};
 
@@ -26,8 +26,8 @@ pub struct ChunkOptions {
     pub size: Option<usize>,
     /// Most bytes asked for and not yet taken; one chunk is always allowed. Default 8 MiB.
     pub window: usize,
-    /// Who goes first. Default: foreground.
-    pub priority: Priority,
+    /// How each chunk is read; a deadline holds for the whole.
+    pub read: ReadOptions,
 }
 
 impl Default for ChunkOptions {
@@ -35,7 +35,7 @@ impl Default for ChunkOptions {
         ChunkOptions {
             size: None,
             window: 8 << 20,
-            priority: Priority::default(),
+            read: ReadOptions::default(),
         }
     }
 }
@@ -55,10 +55,10 @@ impl ChunkOptions {
         self
     }
 
-    /// Sets the [priority](Self::priority).
+    /// Sets the [options of each read](Self::read).
     #[must_use]
-    pub fn priority(mut self, priority: Priority) -> Self {
-        self.priority = priority;
+    pub fn read(mut self, options: ReadOptions) -> Self {
+        self.read = options;
         self
     }
 }
@@ -105,7 +105,7 @@ impl<R: Reader + ?Sized> Chunks<R> {
             rest: if refused.is_some() { 0..0 } else { range },
             size,
             window: options.window as u64,
-            options: ReadOptions::default().priority(options.priority),
+            options: options.read,
             ahead: VecDeque::new(),
             in_flight: 0,
             refused,

@@ -95,7 +95,8 @@ counters! {
     read, add_read;
     /// Bytes read only because they lay between or around ranges that were asked for.
     wasted, add_wasted;
-    /// Bytes copied once more for alignment, or out of a block that a small slice would have pinned.
+    /// Bytes copied once more for alignment, out of a block that a small slice would have pinned, or through
+    /// staging memory to a device.
     bounced, add_bounced;
     /// Requests repeated after a short read, `EINTR` or `EAGAIN`.
     retried, add_retried;

@@ -38,6 +38,7 @@ pub struct Cursor<R: Reader + ?Sized> {
     start: u64,
     filled: usize,
     next_size: usize,
+    most: usize,
 }
 
 impl<R: Reader + ?Sized> Cursor<R> {
@@ -46,15 +47,25 @@ impl<R: Reader + ?Sized> Cursor<R> {
             reader,
             position: 0,
             buffer: Vec::new(),
-            start: 0,
+            // Behind every position, so that the first read goes on from nothing.
+            start: u64::MAX,
             filled: 0,
             next_size: FIRST,
+            most: MOST,
         }
     }
 
     /// Offset of the next byte in the source.
     pub fn position(&self) -> u64 {
         self.position
+    }
+
+    /// Reads at most `bytes` ahead, also at first. For code that makes many cursors and knows what it will read.
+    #[must_use]
+    pub fn read_ahead(mut self, bytes: usize) -> Self {
+        self.most = bytes.max(1);
+        self.next_size = self.next_size.min(self.most);
+        self
     }
 
     /// The reader.
@@ -80,12 +91,12 @@ impl<R: Reader + ?Sized> BufRead for Cursor<R> {
         if self.buffered().is_empty() && self.left() > 0 {
             let sequential = self.position == self.start + self.filled as u64;
             self.next_size = if sequential {
-                (self.next_size * 2).min(MOST)
+                (self.next_size * 2).min(self.most)
             } else {
-                FIRST
+                FIRST.min(self.most)
             };
             let wanted = usize::try_from(self.left())
-                .unwrap_or(MOST)
+                .unwrap_or(self.most)
                 .min(self.next_size);
             self.filled = 0;
             if self.buffer.len() < wanted {
@@ -152,5 +163,31 @@ impl<R: Reader + ?Sized> fmt::Debug for Cursor<R> {
             .field("reader", &self.reader)
             .field("position", &self.position)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::memory::MemoryReader;
+
+    #[test]
+    fn the_first_read_is_small_and_reading_on_grows_it() {
+        let reader = Arc::new(MemoryReader::new(vec![1; 4 << 20]));
+        let mut cursor = reader.clone().cursor();
+        let mut asked = Vec::new();
+        let mut before = 0;
+        for _ in 0..9 {
+            let len = cursor.fill_buf().unwrap().len();
+            let now = reader.source().counters().snapshot().requested;
+            assert_eq!(now - before, len as u64);
+            before = now;
+            asked.push(len);
+            cursor.consume(len);
+        }
+        let kib = [16, 32, 64, 128, 256, 512, 1024, 1024, 1024];
+        assert_eq!(asked, kib.map(|k| k << 10));
+        cursor.seek(SeekFrom::Start(5)).unwrap();
+        assert_eq!(cursor.fill_buf().unwrap().len(), FIRST);
     }
 }

@@ -9,7 +9,7 @@ use super::chunks::{ChunkOptions, Chunks};
 use super::cursor::Cursor;
 use super::pending::{Pending, PendingRead};
 use super::slice::Slice;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 
 /// Comfort on top of [`Reader`], for every reader and for `dyn Reader`.
 ///
@@ -85,3 +85,49 @@ pub trait ReaderExt: Reader {
 }
 
 impl<R: Reader + ?Sized> ReaderExt for R {}
+
+/// [`Reader::read_now`] for engines that do everything through [`Reader::submit`]: submits, waits, and copies.
+///
+/// ```
+/// use feedwater::{Batch, Pending, ReadInto, Reader, Result, Source, read_now_by_submit};
+///
+/// #[derive(Debug)]
+/// struct Remote {
+///     source: Source,
+/// }
+///
+/// impl Reader for Remote {
+///     fn source(&self) -> &Source {
+///         &self.source
+///     }
+///     fn submit(&self, batch: Batch) -> Pending {
+///         let (started, options, pending) = batch.start(&self.source);
+///         // … hand `started` to the engine's threads …
+///         # let _ = (started, options);
+///         pending
+///     }
+///     fn read_now(&self, reads: &mut [ReadInto<'_>]) -> Result<()> {
+///         read_now_by_submit(self, reads)
+///     }
+/// }
+/// ```
+///
+/// # Errors
+/// The first error met.
+pub fn read_now_by_submit<R: Reader + ?Sized>(
+    reader: &R,
+    reads: &mut [ReadInto<'_>],
+) -> Result<()> {
+    let pending = reader.submit(Batch::of(reads.iter().map(ReadInto::range)));
+    for (index, outcome) in pending {
+        let block = outcome?.into_host()?;
+        if let Some(read) = reads.get_mut(index) {
+            if block.len() != read.buf.len() {
+                // An engine that breaks the contract must not pass for one that read everything.
+                return Err(reader.source().error(ErrorKind::Abandoned, read.range()));
+            }
+            read.buf.copy_from_slice(&block);
+        }
+    }
+    Ok(())
+}

@@ -11,23 +11,24 @@ mod pending;
 pub mod plan;
 mod slice;
 mod source;
-
+mod staging;
 mod timer;
 
 use std::fmt;
 use std::sync::Arc;
 
-pub(crate) use batch::fail_all;
 pub use batch::{Batch, Dest, Read, ReadInto, Started};
+pub(crate) use batch::{fail_all, refuse_place};
 pub use chunks::{ChunkOptions, ChunkStream, Chunks};
 pub(crate) use complete::{Step, fill};
 pub use counters::{CounterSnapshot, Counters, Route};
 pub use cursor::Cursor;
-pub use ext::ReaderExt;
+pub use ext::{ReaderExt, read_now_by_submit};
 pub use options::{CachePolicy, Priority, ReadOptions, VersionCheck};
 pub use pending::{Completions, Failed, Outcomes, Pending, PendingRead, Progress, Ticket};
 pub use slice::Slice;
 pub use source::{Limits, LocalFile, Source};
+pub use staging::{Staged, StagingOptions, Transfer, TransferDone};
 
 use crate::error::Result;
 

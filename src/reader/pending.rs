@@ -22,9 +22,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::sys::Generation;
 
 /// A read that failed: why, and the destination if one was given and nobody writes it any more.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
 pub struct Failed {
     /// Why.
+    #[source]
     pub error: Error,
     /// The caller's block. `None` if none was given, or if the system or a device may still write it: then it is
     /// released when they are done.
@@ -162,8 +164,8 @@ impl State {
 /// The engine's half of one read.
 ///
 /// An engine keeps it with the memory and the file until the system is done with both, then
-/// [finishes](Self::finish) it. Dropped unfinished, it reports [`Abandoned`](ErrorKind::Abandoned), so that a
-/// dead engine never hangs anyone.
+/// [finishes](Self::finish) it. Dropped unfinished, it reports [`Abandoned`](ErrorKind::Abandoned), or
+/// [`TimedOut`](ErrorKind::TimedOut) after the deadline, so that a dead engine never hangs anyone.
 pub struct Ticket {
     core: ManuallyDrop<Arc<Core>>,
     index: usize,
@@ -270,9 +272,14 @@ impl Drop for Ticket {
                 let state = self.core.lock();
                 state.slots.get(self.index).map(|slot| slot.range.clone())
             };
-            let error = self
-                .core
-                .error(ErrorKind::Abandoned, range.unwrap_or_default());
+            // An engine drops what is no longer wanted; the waiter is to hear of the deadline all the same.
+            let late = self.core.deadline.is_some_and(|d| Instant::now() >= d);
+            let kind = if late {
+                ErrorKind::TimedOut
+            } else {
+                ErrorKind::Abandoned
+            };
+            let error = self.core.error(kind, range.unwrap_or_default());
             self.complete(Err(error.into()));
         }
         if self.core.generation.is_current() {
@@ -708,6 +715,16 @@ mod tests {
         let error = pending.wait().unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
         assert!(!tickets[0].wanted());
+    }
+
+    #[test]
+    fn a_ticket_dropped_after_the_deadline_reports_the_deadline() {
+        let options = ReadOptions::default().deadline(Instant::now());
+        let (tickets, pending) = start(Batch::of([0..1]).options(options));
+        assert!(!tickets[0].wanted());
+        drop(tickets);
+        let error = pending.wait().unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::counters::Counters;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sys::Generation;
 use crate::version::{FileVersion, Version};
 
 /// What a reader reads, fixed at its open: name, length, version and limits. Cloning shares the counters.
@@ -17,6 +18,7 @@ pub struct Source {
     version: Version,
     limits: Limits,
     counters: Arc<Counters>,
+    generation: Generation,
 }
 
 /// What suits a source; planners above use it to shape their requests.
@@ -88,6 +90,7 @@ impl Source {
             version,
             limits,
             counters: Arc::default(),
+            generation: Generation::current(),
         }
     }
 
@@ -133,11 +136,14 @@ impl Source {
         &self.counters
     }
 
-    /// Checks that `start <= end <= len`.
+    /// Checks that `start <= end <= len`, and that this is still the process that the source was opened in.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfBounds`], named and placed.
+    /// [`ErrorKind::OutOfBounds`] or [`ErrorKind::Forked`], named and placed.
     pub fn check(&self, range: &Range<u64>) -> Result<()> {
+        if !self.generation.is_current() {
+            return Err(self.error(ErrorKind::Forked, range.clone()));
+        }
         if range.start <= range.end && range.end <= self.len() {
             return Ok(());
         }

@@ -19,11 +19,11 @@ use self::work::{Batched, Context, Hints};
 use super::file::OpenFile;
 use super::workers::{Work, Workers};
 use crate::buffer::{BlockMut, Place, Pool};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::reader::plan::coalesce;
 use crate::reader::{
     Batch, CachePolicy, Dest, Failed, Limits, Pending, Priority, Read, ReadInto, ReadOptions,
-    Reader, Route, Source, Started, Ticket, VersionCheck, fail_all,
+    Reader, Route, Source, Started, Ticket, VersionCheck, refuse_place,
 };
 
 /// What is resident is copied by `submit` itself, up to so many bytes of a batch: about what a thread switch and
@@ -111,12 +111,9 @@ impl PreadReader {
 
     /// Does reads that were started elsewhere; each ticket is finished sooner or later.
     pub(crate) fn start(&self, mut started: Vec<Started>, options: &ReadOptions) {
-        if let Err(error) = self.access().file().check_process() {
-            return fail_all(&self.context.source, started, &error);
-        }
         if started
             .iter()
-            .any(|(read, _)| !matches!(&read.dest, Dest::Any(Place::Host | Place::Pinned)))
+            .any(|(read, _)| !matches!(&read.dest, Dest::Any(Place::Host)))
         {
             started = self.settle_special(started, options);
         }
@@ -137,24 +134,13 @@ impl PreadReader {
         let mut rest = Vec::with_capacity(started.len());
         let mut hints = Vec::new();
         for (read, ticket) in started {
-            let place = match &read.dest {
-                Dest::Prefetch => {
-                    hints.push((read.range, ticket));
-                    continue;
-                }
-                Dest::Any(place) => *place,
-                Dest::Into(block) => block.place(),
-            };
-            if place.is_host_accessible() {
+            if let Some(error) = refuse_place(&self.context.source, &read) {
+                ticket.finish(Err(Failed::new(error, read.dest)));
+            } else if matches!(read.dest, Dest::Prefetch) {
+                hints.push((read.range, ticket));
+            } else {
                 rest.push((read, ticket));
-                continue;
             }
-            let what = format!("a destination in {place}").into();
-            let error = self
-                .context
-                .source
-                .error(ErrorKind::Unsupported { what }, read.range);
-            ticket.finish(Err(Failed::new(error, read.dest)));
         }
         if !hints.is_empty() {
             // Even a hint can wait for a device (for metadata), so a thread gives it. Without one it is lost, which
@@ -385,7 +371,6 @@ impl Reader for PreadReader {
     fn read_now(&self, reads: &mut [ReadInto<'_>]) -> Result<()> {
         let range = reads.first().map_or(0..0, ReadInto::range);
         let placed = |error| self.context.source.place(error, range.clone());
-        self.access().file().check_process().map_err(placed)?;
         self.now(reads)?;
         self.context.verify().map_err(placed)
     }
