@@ -6,12 +6,15 @@ mod complete;
 mod counters;
 mod cursor;
 mod ext;
+#[cfg(feature = "testing")]
+pub mod fault;
 mod options;
 mod pending;
 pub mod plan;
+#[cfg(feature = "testing")]
+mod seeded;
 mod slice;
 mod source;
-
 mod timer;
 
 use std::fmt;
