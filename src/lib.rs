@@ -20,12 +20,12 @@ pub use buffer::{
     Block, BlockMut, DeviceBytes, HostMemory, Memory, Place, Pool, PoolOptions, PoolStats,
 };
 pub use error::{Error, ErrorKind, FileKind, Refusal, Result};
-#[cfg(feature = "testing")]
-pub use reader::fault;
 pub use reader::{
     Batch, CachePolicy, ChunkOptions, ChunkStream, Chunks, Completions, CounterSnapshot, Counters,
     Cursor, Dest, Failed, Limits, Outcomes, Pending, PendingRead, Priority, Progress, Read,
     ReadInto, ReadOptions, Reader, ReaderExt, Route, Slice, Source, Started, Ticket, VersionCheck,
     plan,
 };
+#[cfg(feature = "testing")]
+pub use reader::{conformance, fault};
 pub use version::{FileVersion, Timestamp, Version};

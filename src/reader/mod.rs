@@ -3,6 +3,8 @@
 mod batch;
 mod chunks;
 mod complete;
+#[cfg(feature = "testing")]
+pub mod conformance;
 mod counters;
 mod cursor;
 mod ext;

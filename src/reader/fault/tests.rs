@@ -1,3 +1,6 @@
+#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::single_range_in_vec_init)]
+
 use super::*;
 use crate::backend::memory::MemoryReader;
 use crate::buffer::Place;
