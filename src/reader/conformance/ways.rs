@@ -254,7 +254,8 @@ pub(super) fn slice(cx: &Context) -> Verdict {
         let error = again.read_at(past, &mut [0]).unwrap_err();
         is_out_of_bounds(&error, &*again, &(past..past + 1));
         let mut read = Vec::new();
-        slice.cursor().read_to_end(&mut read).unwrap();
+        // Bounded, should it not end by itself.
+        slice.cursor().take(len + 1).read_to_end(&mut read).unwrap();
         same(&range, &read, f.at(&range));
     }
     Ok(())
