@@ -32,5 +32,7 @@ pub use reader::{
     Read, ReadInto, ReadOptions, Reader, ReaderExt, Route, Slice, Source, Staged, StagingOptions,
     Started, Ticket, Transfer, TransferDone, VersionCheck, plan, read_now_by_submit,
 };
+#[cfg(feature = "testing")]
+pub use reader::{conformance, fault};
 pub use version::{FileVersion, Timestamp, Version};
 pub use write::{CopyOptions, CopyReport, CopyRoute, FileSink, SinkOptions, SyncMode, copy};

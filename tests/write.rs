@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use common::require;
+use common::skip::require;
 use feedwater::{
     Batch, BlockMut, CopyOptions, CopyRoute, Error, ErrorKind, FileKind, FileSink, Limits,
     MemoryReader, Pending, Pool, PoolOptions, ReadInto, Reader, SinkOptions, Source, Started,

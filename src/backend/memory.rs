@@ -105,6 +105,8 @@ impl Reader for MemoryReader {
             counters.add_reads(1);
             let len = read.buf.len() as u64;
             counters.add_requested(len);
+            counters.add_requests(1);
+            counters.add_read(len);
             counters.add_route(Route::Memory, len);
             read.buf.copy_from_slice(&self.view(range.start, range.end));
         }

@@ -3,12 +3,18 @@
 mod batch;
 mod chunks;
 mod complete;
+#[cfg(feature = "testing")]
+pub mod conformance;
 mod counters;
 mod cursor;
 mod ext;
+#[cfg(feature = "testing")]
+pub mod fault;
 mod options;
 mod pending;
 pub mod plan;
+#[cfg(feature = "testing")]
+mod seeded;
 mod slice;
 mod source;
 mod staging;

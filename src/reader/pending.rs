@@ -137,6 +137,7 @@ impl Core {
                 let error = self.error(ErrorKind::TimedOut, slot.range.clone());
                 slot.outcome = SlotState::Done(Err(error.into()));
                 state_ref.done.push(index);
+                self.finished.fetch_add(1, Ordering::Relaxed);
             }
         }
         self.wanted.store(false, Ordering::Relaxed);
@@ -164,8 +165,8 @@ impl State {
 /// The engine's half of one read.
 ///
 /// An engine keeps it with the memory and the file until the system is done with both, then
-/// [finishes](Self::finish) it. Dropped unfinished, it reports [`Abandoned`](ErrorKind::Abandoned), or
-/// [`TimedOut`](ErrorKind::TimedOut) after the deadline, so that a dead engine never hangs anyone.
+/// [finishes](Self::finish) it. Dropped unfinished, it reports [`Abandoned`](ErrorKind::Abandoned), so that a
+/// dead engine never hangs anyone; past the deadline, [`TimedOut`](ErrorKind::TimedOut).
 pub struct Ticket {
     core: ManuallyDrop<Arc<Core>>,
     index: usize,
@@ -272,12 +273,10 @@ impl Drop for Ticket {
                 let state = self.core.lock();
                 state.slots.get(self.index).map(|slot| slot.range.clone())
             };
-            // An engine drops what is no longer wanted; the waiter is to hear of the deadline all the same.
-            let late = self.core.deadline.is_some_and(|d| Instant::now() >= d);
-            let kind = if late {
-                ErrorKind::TimedOut
-            } else {
-                ErrorKind::Abandoned
+            // An engine that skipped what nobody waits for any more has not failed.
+            let kind = match self.core.deadline {
+                Some(deadline) if Instant::now() >= deadline => ErrorKind::TimedOut,
+                _ => ErrorKind::Abandoned,
             };
             let error = self.core.error(kind, range.unwrap_or_default());
             self.complete(Err(error.into()));
@@ -718,13 +717,26 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_dropped_after_the_deadline_reports_the_deadline() {
+    fn work_skipped_past_the_deadline_timed_out_and_was_not_abandoned() {
         let options = ReadOptions::default().deadline(Instant::now());
         let (tickets, pending) = start(Batch::of([0..1]).options(options));
         assert!(!tickets[0].wanted());
         drop(tickets);
         let error = pending.wait().unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
+    }
+
+    #[test]
+    fn reads_that_timed_out_have_an_outcome_and_are_done() {
+        let options = ReadOptions::default().deadline(Instant::now());
+        let (tickets, mut pending) = start(Batch::of([0..1, 1..2]).options(options));
+        assert!(pending.try_next().is_some());
+        assert_eq!(pending.progress().reads_done, 2);
+        for ticket in tickets {
+            ticket.finish(Ok(block("x")));
+        }
+        let progress = pending.progress();
+        assert_eq!((progress.reads_done, progress.bytes_done), (2, 0));
     }
 
     #[test]

@@ -22,6 +22,8 @@ struct Timer {
 struct Queue {
     entries: BinaryHeap<Entry>,
     running: bool,
+    /// How many entries to look through next time for those that nobody waits for any more.
+    sweep_at: usize,
 }
 
 struct Entry {
@@ -60,6 +62,10 @@ pub(super) fn at(deadline: Instant, core: &Arc<Core>) -> io::Result<()> {
             .name("feedwater-timer".into())
             .spawn(move || timer.run())?;
         queue.running = true;
+    }
+    if queue.entries.len() >= queue.sweep_at {
+        queue.entries.retain(|entry| entry.core.strong_count() > 0);
+        queue.sweep_at = (2 * queue.entries.len()).max(1024);
     }
     queue.entries.push(Entry {
         at: Reverse(deadline),

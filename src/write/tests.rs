@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use rustix::fs::Mode;
 
-use self::common::require;
+use self::skip::require;
 use super::calls::{Calls, Os};
 use super::copy::{CopyOptions, CopyReport, copy_from};
 use super::sink::{FileSink, SinkOptions, SyncMode};
@@ -21,8 +21,8 @@ use crate::backend::memory::MemoryReader;
 use crate::error::{Error, ErrorKind, FileKind, Refusal, Result};
 use crate::reader::LocalFile;
 
-#[path = "../../tests/common/mod.rs"]
-mod common;
+#[path = "../../tests/common/skip.rs"]
+mod skip;
 
 /// What a call does instead of its work.
 #[derive(Clone, Copy, Debug)]

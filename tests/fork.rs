@@ -1,0 +1,307 @@
+//! What a forked child may still do with readers, batches and bytes of its parent.
+#![allow(unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use common::subjects::PlainFile;
+use feedwater::fault::{Faults, Faulty};
+use feedwater::{
+    Batch, BlockMut, Error, ErrorKind, Failed, MemoryReader, Pending, ReadInto, ReadOptions,
+    Reader, ReaderExt, Result, Source, Started,
+};
+
+/// One fork at a time: a child has only the thread that forked, and locks that another test's thread holds at
+/// that moment (of the allocator, of std) are best held by none.
+static FORKING: Mutex<()> = Mutex::new(());
+
+/// Seconds after which a child that hangs is ended by a signal, which the parent reports.
+const CHILD_SECONDS: u32 = 30;
+
+/// Runs `child` in a forked process; it says what went wrong by a number that is not 0.
+fn in_child(child: impl FnOnce() -> u8) {
+    let _alone = FORKING.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: the child runs on the only thread it has, touches no lock but those of the code under test and of
+    // the allocator (which glibc makes usable again in a child), and leaves through `_exit` in any case.
+    let pid = unsafe {
+        match libc::fork() {
+            0 => {
+                libc::alarm(CHILD_SECONDS);
+                let code = catch_unwind(AssertUnwindSafe(child)).unwrap_or(255);
+                libc::_exit(i32::from(code))
+            }
+            pid => pid,
+        }
+    };
+    assert!(pid > 0, "fork: {}", io::Error::last_os_error());
+    let mut status = 0;
+    loop {
+        // SAFETY: waits for the child made above; `status` is a valid place for the answer.
+        let done = unsafe { libc::waitpid(pid, &mut status, 0) };
+        if done == pid {
+            break;
+        }
+        let error = io::Error::last_os_error();
+        assert_eq!(error.kind(), io::ErrorKind::Interrupted, "waitpid: {error}");
+    }
+    if libc::WIFSIGNALED(status) {
+        let signal = libc::WTERMSIG(status);
+        let hung = if signal == libc::SIGALRM {
+            " (it hung)"
+        } else {
+            ""
+        };
+        panic!("the child was ended by signal {signal}{hung}");
+    }
+    match libc::WEXITSTATUS(status) {
+        0 => {}
+        255 => panic!("the child panicked"),
+        code => panic!("check {code} failed in the child"),
+    }
+}
+
+const LEN: u64 = 100_000;
+
+fn content() -> Vec<u8> {
+    (0..LEN).map(|i| (i * 31 % 251) as u8).collect()
+}
+
+fn is_forked(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Forked)
+}
+
+/// Whether all outcomes of the batch that are left are `Forked`, and there are `count` of them.
+fn all_forked(mut pending: Pending, count: usize) -> bool {
+    let mut seen = 0;
+    while let Some((_, outcome)) = pending.wait_next() {
+        if !outcome.is_err_and(|failed| is_forked(&failed.error)) || seen > count {
+            return false;
+        }
+        seen += 1;
+    }
+    seen == count
+}
+
+/// Evaluates the checks of a child in turn; the first that does not hold gives its number.
+macro_rules! checks {
+    ($($number:literal: $check:expr;)*) => {{
+        $(if !$check { return $number; })*
+        0
+    }};
+}
+
+/// Checks a reader of [`content`] that `open` gives, in a child and then in the parent.
+fn check(open: impl Fn() -> Arc<dyn Reader>) {
+    let content = content();
+    let reader = open();
+    let ranges: Vec<_> = (0..8).map(|i| i * 10_000..i * 10_000 + 20_000).collect();
+    let delivered = reader.read(10..50_000).wait().unwrap();
+    // In flight, or finished and not taken, as the engine has it.
+    let waited = reader.read_many(&ranges);
+    let polled = reader.read_many(&ranges);
+    let dropped = reader.read_many(&ranges);
+    let mut partly = reader.read_many(&ranges);
+    let first = partly.wait_next().unwrap();
+    assert!(first.1.is_ok());
+    let far = ReadOptions::default().deadline(Instant::now() + Duration::from_secs(3600));
+    let dated = reader.submit(Batch::of(ranges.clone()).options(far));
+    let given = BlockMut::from(Vec::with_capacity(20_000));
+    let into = reader.submit(Batch::new().into_block(0..20_000, given));
+    let kept = reader.clone();
+
+    // The child owns what the parent needs afterwards as copies in its own memory.
+    let mut parents = Some((waited, polled, dropped, partly, dated, into));
+    in_child(|| {
+        let (waited, polled, dropped, partly, dated, into) = parents.take().unwrap();
+        let block = BlockMut::from(Vec::with_capacity(64));
+        checks! {
+            1: delivered[..] == content[10..50_000];
+            2: all_forked(waited, 8);
+            3: futures::executor::block_on(polled).is_err_and(|error| is_forked(&error));
+            4: { drop(dropped); true };
+            5: all_forked(partly, 7);
+            6: dated.wait().is_err_and(|error| is_forked(&error));
+            7: all_forked(into, 1);
+            8: reader.read(0..10).wait().is_err_and(|error| is_forked(&error));
+            9: reader.read_at(0, &mut [0; 10]).is_err_and(|error| is_forked(&error));
+            10: all_forked(reader.submit(Batch::new().into_block(0..64, block)), 1);
+            11: all_forked(reader.read_many(&[5..10, 0..20_000]), 2);
+            12: reader.source().len() == LEN;
+            // Other mistakes are still told from this one.
+            13: reader.read(0..LEN + 1).wait().is_err_and(|error| {
+                matches!(error.kind(), ErrorKind::OutOfBounds { len: LEN })
+            });
+            14: {
+                let new = open();
+                let read = new.read(100..70_000).wait();
+                let mut buf = [0; 64];
+                let now = new.read_at(7, &mut buf);
+                read.is_ok_and(|bytes| bytes[..] == content[100..70_000])
+                    && now.is_ok()
+                    && buf == content[7..71]
+            };
+            15: { drop(delivered.clone()); drop(kept); true };
+            16: delivered[..] == content[10..50_000];
+        }
+    });
+
+    let (waited, polled, dropped, partly, dated, into) = parents.take().unwrap();
+    let right = |blocks: Result<Vec<feedwater::Block>>| {
+        for (block, range) in blocks.unwrap().iter().zip(&ranges) {
+            let expected = &content[range.start as usize..range.end as usize];
+            assert!(block.as_host().unwrap()[..] == *expected, "{range:?}");
+        }
+    };
+    right(waited.wait());
+    right(futures::executor::block_on(polled));
+    drop(dropped);
+    assert_eq!(
+        partly
+            .into_iter()
+            .filter(|(_, outcome)| outcome.is_ok())
+            .count(),
+        7
+    );
+    right(dated.wait());
+    assert_eq!(
+        into.wait().unwrap()[0].as_host().unwrap()[..],
+        content[..20_000]
+    );
+    right(reader.read_many(&ranges).wait());
+    let mut buf = [0; 64];
+    reader.read_at(7, &mut buf).unwrap();
+    assert_eq!(buf, content[7..71]);
+    assert!(delivered[..] == content[10..50_000]);
+}
+
+#[test]
+fn memory() {
+    check(|| Arc::new(MemoryReader::new(content())));
+}
+
+#[test]
+fn slice() {
+    check(|| {
+        let mut more = vec![1; 77];
+        more.extend(content());
+        more.push(2);
+        Arc::new(
+            Arc::new(MemoryReader::new(more))
+                .slice(77..77 + LEN)
+                .unwrap(),
+        )
+    });
+}
+
+#[test]
+fn faulty_and_its_thread() {
+    check(|| {
+        let memory = Arc::new(MemoryReader::new(content()));
+        let millis = Duration::from_millis;
+        Arc::new(Faulty::new(
+            memory,
+            Faults::seeded(3).short(0.5).slow(millis(1)..millis(9)),
+        ))
+    });
+}
+
+#[test]
+fn engine_from_outside() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("content");
+    std::fs::write(&path, content()).unwrap();
+    check(|| Arc::new(PlainFile::open(&path).unwrap()));
+}
+
+/// An engine that has everything in flight until it is told to finish.
+#[derive(Debug)]
+struct Held {
+    inner: MemoryReader,
+    started: Mutex<Vec<Started>>,
+}
+
+impl Held {
+    fn finish(&self) {
+        for (read, ticket) in self.started.lock().unwrap().drain(..) {
+            let mut one = Batch::new();
+            one.reads.push(read);
+            let outcome = self.inner.submit(one).wait_next();
+            let gone = || Err(Failed::from(Error::new(ErrorKind::Abandoned)));
+            ticket.finish(outcome.map_or_else(gone, |(_, outcome)| outcome));
+        }
+    }
+}
+
+impl Reader for Held {
+    fn source(&self) -> &Source {
+        self.inner.source()
+    }
+    fn submit(&self, batch: Batch) -> Pending {
+        let (started, _, pending) = batch.start(self.source());
+        self.started.lock().unwrap().extend(started);
+        pending
+    }
+    fn read_now(&self, reads: &mut [ReadInto<'_>]) -> Result<()> {
+        self.inner.read_now(reads)
+    }
+}
+
+#[test]
+fn in_flight_for_certain() {
+    let reader = Held {
+        inner: MemoryReader::new(content()),
+        started: Mutex::default(),
+    };
+    let dest = || BlockMut::from(Vec::with_capacity(10));
+    let submit = || reader.submit(Batch::new().any(0..10).into_block(10..20, dest()));
+    let (waited, polled, dropped) = (submit(), submit(), submit());
+    let mut parents = Some((waited, polled, dropped));
+    // As by a thread that is just finishing something in the parent: the child must not wait for it.
+    let queue = reader.started.lock().unwrap();
+    in_child(|| {
+        let (waited, polled, dropped) = parents.take().unwrap();
+        checks! {
+            1: all_forked(waited, 2);
+            2: futures::executor::block_on(polled).is_err_and(|error| is_forked(&error));
+            3: { drop(dropped); true };
+        }
+    });
+    drop(queue);
+    let (waited, mut polled, dropped) = parents.take().unwrap();
+    assert!(polled.try_next().is_none());
+    drop(dropped);
+    reader.finish();
+    let blocks = waited.wait().unwrap();
+    assert_eq!(blocks[1].as_host().unwrap()[..], content()[10..20]);
+    assert_eq!(futures::executor::block_on(polled).unwrap().len(), 2);
+}
+
+#[test]
+fn tickets_in_a_child_do_nothing_to_the_parent() {
+    let reader = Held {
+        inner: MemoryReader::new(content()),
+        started: Mutex::default(),
+    };
+    let pending = reader.submit(Batch::of([0..10, 10..20]));
+    let mut tickets = Some(std::mem::take(&mut *reader.started.lock().unwrap()));
+    in_child(|| {
+        let mut tickets = tickets.take().unwrap();
+        let (_, finished) = tickets.pop().unwrap();
+        finished.finish(Ok(bytes::Bytes::from_static(b"0123456789").into()));
+        drop(tickets);
+        0
+    });
+    reader
+        .started
+        .lock()
+        .unwrap()
+        .extend(tickets.take().unwrap());
+    reader.finish();
+    let blocks = pending.wait().unwrap();
+    assert_eq!(blocks[0].as_host().unwrap()[..], content()[..10]);
+}
