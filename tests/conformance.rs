@@ -1,15 +1,23 @@
 //! Every engine and every wrapper through the one suite.
+#![allow(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
 
+use std::num::NonZeroUsize;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use common::subjects::{FileSubject, Flaw, MemorySubject, PlainFile, memory};
 use feedwater::conformance::{self, Capabilities, Changes};
 use feedwater::fault::{Faults, Faulty};
-use feedwater::{MemoryReader, ReaderExt};
+use feedwater::{
+    CachePolicy, Engine, EngineOptions, MemoryReader, OpenOptions, Reader, ReaderExt, Result,
+    Route, Staged, StagingOptions, Transfer, VersionCheck,
+};
+
+use common::skip::require;
 
 /// Where bytes in memory are shared, a view of gigabytes costs nothing.
 fn views() -> Capabilities {
@@ -105,4 +113,237 @@ fn a_promise_excuses_from_noticing_changes_but_not_from_keeping_the_file() {
             "large_read"
         ]
     );
+}
+
+/// A subject that opens files with `options`.
+fn opened(
+    name: &'static str,
+    options: OpenOptions,
+) -> FileSubject<impl Fn(&Path) -> Result<Arc<dyn Reader>> + Send + Sync + 'static> {
+    FileSubject::new(name, move |path: &Path| Ok(options.open(path)? as _))
+}
+
+fn engine(threads: usize) -> Engine {
+    Engine::new(EngineOptions::default().threads(NonZeroUsize::new(threads).unwrap()))
+}
+
+/// Nothing skipped but what costs gigabytes.
+fn all_but_large(report: &conformance::Report) {
+    let skipped: Vec<_> = report.skipped().map(|(case, _)| case).collect();
+    assert_eq!(skipped, ["large_read"]);
+}
+
+/// Whether direct I/O works where temporary files are.
+fn direct() -> Option<OpenOptions> {
+    let options = OpenOptions::new().only(Route::PreadDirect);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, [1; 10]).unwrap();
+    let opened = options.open(file.path());
+    require("odirect", opened.map(|_| options))
+}
+
+#[test]
+fn auto() {
+    all_but_large(&conformance::run(opened("auto", OpenOptions::new())));
+}
+
+#[test]
+fn auto_with_one_thread() {
+    let options = OpenOptions::new().engine(engine(1));
+    all_but_large(&conformance::run(opened("auto, one thread", options)));
+}
+
+#[test]
+fn pread() {
+    let options = OpenOptions::new().only(Route::Pread);
+    let subject = opened("pread", options);
+    conformance::run(subject.capabilities(Capabilities::default().large_read(true)));
+}
+
+#[test]
+fn pread_checking_only_short_reads() {
+    let options = OpenOptions::new()
+        .only(Route::Pread)
+        .version_check(VersionCheck::OnShortRead);
+    let seldom = Capabilities::default().changes(Changes::NoticedWhenShort);
+    conformance::run(opened("pread, seldom checked", options).capabilities(seldom));
+}
+
+#[test]
+fn pread_dropping_behind() {
+    let options = OpenOptions::new().cache(CachePolicy::DropBehind);
+    all_but_large(&conformance::run(opened("drop behind", options)));
+}
+
+#[test]
+fn pread_direct() {
+    if let Some(options) = direct() {
+        all_but_large(&conformance::run(opened("pread-direct", options)));
+    }
+}
+
+#[test]
+fn bypass_with_one_thread() {
+    if direct().is_some() {
+        let options = OpenOptions::new()
+            .cache(CachePolicy::Bypass)
+            .engine(engine(1));
+        all_but_large(&conformance::run(opened("bypass", options)));
+    }
+}
+
+/// What a mapping is good for, and what the promise excuses it from.
+fn promised() -> Capabilities {
+    Capabilities::default()
+        .changes(Changes::Promised)
+        .large_read(true)
+}
+
+#[test]
+fn mmap() {
+    // SAFETY: the suite does not change files of subjects that are promised to be left alone.
+    let options = unsafe { OpenOptions::new().assume_immutable() }.only(Route::Mmap);
+    conformance::run(opened("mmap", options).capabilities(promised()));
+}
+
+#[test]
+fn auto_under_the_promise() {
+    // SAFETY: as above.
+    let options = unsafe { OpenOptions::new().assume_immutable() };
+    conformance::run(opened("auto, promised", options).capabilities(promised()));
+}
+
+#[test]
+fn slice_of_a_file() {
+    let open = |path: &Path| {
+        let len = std::fs::metadata(path).unwrap().len();
+        Ok(Arc::new(feedwater::open(path)?.slice(0..len)?) as _)
+    };
+    all_but_large(&conformance::run(FileSubject::new("slice of a file", open)));
+}
+
+/// A way to nowhere, so that every device is refused.
+#[derive(Debug)]
+struct NoDevice;
+
+impl Transfer for NoDevice {
+    fn reaches(&self, _: feedwater::Place) -> bool {
+        false
+    }
+    fn allocate(&self, place: feedwater::Place, _: usize) -> Result<feedwater::BlockMut> {
+        panic!("{place} is not reached")
+    }
+    fn staging(&self, _: usize) -> Result<feedwater::BlockMut> {
+        panic!("nothing is staged")
+    }
+    fn copy(&self, _: bytes::Bytes, _: feedwater::BlockMut, _: feedwater::TransferDone) {
+        panic!("nothing is copied")
+    }
+}
+
+#[test]
+fn staged_file() {
+    let open = |path: &Path| {
+        let file = feedwater::open(path)?;
+        Ok(Arc::new(Staged::new(
+            file,
+            Arc::new(NoDevice),
+            StagingOptions::default(),
+        )) as _)
+    };
+    all_but_large(&conformance::run(FileSubject::new("staged file", open)));
+}
+
+#[test]
+fn faults_over_a_file() {
+    let open = |path: &Path| {
+        let faults = Faults::seeded(5).short(0.1).interrupted(0.1).shuffle();
+        Ok(Arc::new(Faulty::new(feedwater::open(path)?, faults)) as _)
+    };
+    all_but_large(&conformance::run(FileSubject::new("faulty auto", open)));
+}
+
+#[test]
+fn on_a_file_system_in_memory() {
+    let shm = Path::new("/dev/shm");
+    let there = tempfile::tempdir_in(shm).map(drop);
+    if require("tmpfs", there).is_some() {
+        let subject = opened("auto on tmpfs", OpenOptions::new()).under(shm);
+        all_but_large(&conformance::run(subject));
+    }
+}
+
+/// The system tells less about files of others: residency is unknown, and nothing may depend on it.
+#[cfg(target_os = "linux")]
+#[test]
+fn as_an_unprivileged_user_on_files_of_root() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::mpsc;
+
+    const NOBODY: libc::uid_t = 65534;
+    /// Only of this thread, and of those that it starts.
+    fn become_nobody() {
+        let keep: libc::uid_t = libc::uid_t::MAX;
+        // SAFETY: the system call changes the ids of the calling thread and touches no memory.
+        let done = unsafe { libc::syscall(libc::SYS_setresuid, keep, NOBODY, keep) };
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    }
+    struct RootsFiles {
+        make:
+            std::sync::Mutex<mpsc::Sender<(conformance::Content, mpsc::Sender<tempfile::TempDir>)>>,
+        options: OpenOptions,
+    }
+    impl conformance::Subject for RootsFiles {
+        fn name(&self) -> String {
+            "auto, on files of root".into()
+        }
+        fn open(&self, content: &conformance::Content) -> Result<conformance::Opened> {
+            let (answer, made) = mpsc::channel();
+            self.make
+                .lock()
+                .unwrap()
+                .send((content.clone(), answer))
+                .unwrap();
+            let dir = made.recv().unwrap();
+            let reader = self.options.open(dir.path().join("content"))?;
+            // Without the path: the suite may not change it.
+            Ok(conformance::Opened::shared(reader).keep(dir))
+        }
+    }
+
+    // SAFETY: asks for an id.
+    let root = unsafe { libc::geteuid() } == 0;
+    let rooted = if root { Ok(()) } else { Err("not root") };
+    if require("root", rooted).is_none() {
+        return;
+    }
+    let probe = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(probe.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = probe.path().to_path_buf();
+    let reached = std::thread::spawn(move || {
+        become_nobody();
+        std::fs::read_dir(path).map(drop)
+    });
+    if require("a temporary directory for all", reached.join().unwrap()).is_none() {
+        return;
+    }
+    let (make, requests) =
+        mpsc::channel::<(conformance::Content, mpsc::Sender<tempfile::TempDir>)>();
+    let nobody = std::thread::spawn(move || {
+        become_nobody();
+        let subject = RootsFiles {
+            make: std::sync::Mutex::new(make),
+            // Its threads are started by this one, so they are nobody's too.
+            options: OpenOptions::new().engine(engine(4)),
+        };
+        conformance::run(subject)
+    });
+    for (content, answer) in requests {
+        let dir = tempfile::tempdir().unwrap();
+        content.write_to(&dir.path().join("content")).unwrap();
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        answer.send(dir).unwrap();
+    }
+    let report = nobody.join().unwrap();
+    assert!(report.passed().count() > 30);
 }

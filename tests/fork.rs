@@ -9,11 +9,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use common::skip::require;
 use common::subjects::PlainFile;
 use feedwater::fault::{Faults, Faulty};
 use feedwater::{
-    Batch, BlockMut, Error, ErrorKind, Failed, MemoryReader, Pending, ReadInto, ReadOptions,
-    Reader, ReaderExt, Result, Source, Started,
+    Batch, BlockMut, Engine, EngineOptions, Error, ErrorKind, Failed, MemoryReader, OpenOptions,
+    Pending, ReadInto, ReadOptions, Reader, ReaderExt, Result, Route, Source, Started,
 };
 
 /// One fork at a time: a child has only the thread that forked, and locks that another test's thread holds at
@@ -216,6 +217,30 @@ fn engine_from_outside() {
     let path = dir.path().join("content");
     std::fs::write(&path, content()).unwrap();
     check(|| Arc::new(PlainFile::open(&path).unwrap()));
+}
+
+#[test]
+fn files_by_every_route() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("content");
+    std::fs::write(&path, content()).unwrap();
+    check(|| feedwater::open(&path).unwrap());
+    // SAFETY: nobody changes the file.
+    let promised = unsafe { OpenOptions::new().assume_immutable() };
+    check(|| promised.open(&path).unwrap());
+    let direct = OpenOptions::new().only(Route::PreadDirect);
+    if require("odirect", direct.open(&path)).is_some() {
+        check(|| direct.open(&path).unwrap());
+    }
+    // A child has no threads of its parent's engine, and makes its own.
+    let engine = || Engine::new(EngineOptions::default());
+    check(|| {
+        direct
+            .clone()
+            .engine(engine())
+            .open(&path)
+            .unwrap_or_else(|_| feedwater::open(&path).unwrap())
+    });
 }
 
 /// An engine that has everything in flight until it is told to finish.

@@ -1,6 +1,8 @@
 //! Opening: what can be opened, what is refused, and what is chosen.
 #![allow(unsafe_code, clippy::unwrap_used, clippy::panic)]
 
+mod common;
+
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
@@ -9,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use common::skip::require;
 use feedwater::{
     Batch, CachePolicy, Engine, ErrorKind, FileKind, OpenOptions, Opened, Reader, ReaderExt,
     Refusal, Route, Verdict, Version,
@@ -53,10 +56,8 @@ fn every_route_reads_the_same_bytes() {
             .open(&path)
             .unwrap(),
     ];
-    match OpenOptions::new().only(Route::PreadDirect).open(&path) {
-        Ok(direct) => readers.push(direct),
-        Err(error) => println!("skipped: direct I/O: {error}"),
-    }
+    let direct = OpenOptions::new().only(Route::PreadDirect).open(&path);
+    readers.extend(require("odirect", direct));
     for reader in readers {
         assert_eq!(reader.read_all().wait().unwrap(), content, "{reader:?}");
         for range in [0..1, 511..513, 4095..4097, 99_999..100_000, 5..90_005] {
@@ -115,11 +116,10 @@ fn an_empty_file_is_empty_and_a_pseudo_file_is_not() {
         assert_eq!(reader.source().len(), 0);
         assert!(reader.read_all().wait().unwrap().is_empty());
     }
-    if !cfg!(target_os = "linux") {
-        println!("skipped: procfs: not Linux");
+    let procfs = fs::metadata("/proc/self/limits").map(|meta| assert_eq!(meta.len(), 0));
+    if require("procfs", procfs).is_none() {
         return;
     }
-    assert_eq!(fs::metadata("/proc/self/limits").unwrap().len(), 0);
     let limits = feedwater::open("/proc/self/limits").unwrap();
     let bytes = limits.read_all().wait().unwrap();
     assert!(bytes.starts_with(b"Limit"), "{bytes:?}");
@@ -342,9 +342,9 @@ fn the_report_gives_every_route_a_reason() {
 fn pooled_destinations_hold_direct_reads_of_any_alignment() {
     let content = pattern(3 << 20);
     let (_dir, path) = dir_with(&content);
-    let reader = match OpenOptions::new().only(Route::PreadDirect).open(&path) {
-        Ok(reader) => reader,
-        Err(error) => return println!("skipped: direct I/O: {error}"),
+    let direct = OpenOptions::new().only(Route::PreadDirect).open(&path);
+    let Some(reader) = require("odirect", direct) else {
+        return;
     };
     let engine = Engine::default();
     for shift in [0u64, 1, 7, 512, 4096] {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Advice, fadvise};
 
 /// A file of `len` bytes that no file system can compress, in `dir`.
-pub fn make(dir: &Path, name: &str, len: u64) -> PathBuf {
+pub(crate) fn make(dir: &Path, name: &str, len: u64) -> PathBuf {
     let path = dir.join(name);
     let mut file = File::create(&path).expect("create");
     let mut block = vec![0u8; 1 << 20];
@@ -31,14 +31,14 @@ pub fn make(dir: &Path, name: &str, len: u64) -> PathBuf {
 
 /// Drops the pages of a file. Also lets the pages of all other files go, where that is allowed, since page
 /// structures and the dirty rest of the system else differ from run to run.
-pub fn make_cold(path: &Path) {
+pub(crate) fn make_cold(path: &Path) {
     let file = File::open(path).expect("open");
     file.sync_all().expect("sync");
     fadvise(&file, 0, None, Advice::DontNeed).expect("fadvise");
 }
 
 /// Reads a file once.
-pub fn make_warm(path: &Path) {
+pub(crate) fn make_warm(path: &Path) {
     let file = File::open(path).expect("open");
     let mut block = vec![0u8; 1 << 20];
     let mut at = 0;
@@ -53,7 +53,7 @@ pub fn make_warm(path: &Path) {
 
 /// Touches and frees memory, so that what is measured does not depend on whether a hypervisor has taken free
 /// memory away meanwhile.
-pub fn touch_memory(bytes: usize) {
+pub(crate) fn touch_memory(bytes: usize) {
     let memory = feedwater::HostMemory::new(bytes).expect("memory");
     memory.populate();
 }

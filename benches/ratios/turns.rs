@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// One way of doing a work.
-pub struct Way<'a> {
-    pub name: &'static str,
+pub(crate) struct Way<'a> {
+    pub(crate) name: &'static str,
     /// Runs before the clock starts.
-    pub prepare: Box<dyn FnMut() + 'a>,
+    pub(crate) prepare: Box<dyn FnMut() + 'a>,
     /// Does the work, and says how (the route, the requests).
-    pub run: Box<dyn FnMut() -> String + 'a>,
+    pub(crate) run: Box<dyn FnMut() -> String + 'a>,
 }
 
 /// A ratio to be printed: time of `base` over time of `ours`, so above 1 is faster.
-pub struct Ratio {
-    pub ours: &'static str,
-    pub base: &'static str,
+pub(crate) struct Ratio {
+    pub(crate) ours: &'static str,
+    pub(crate) base: &'static str,
     /// What is aimed at.
-    pub aim: f64,
+    pub(crate) aim: f64,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -29,7 +29,7 @@ struct Sample {
 /// Measures `ways` in `turns` turns and prints medians, and the medians of the paired ratios.
 ///
 /// `units` says how many units of work a run does, `unit` what they are; times are per unit for `ns`, rates else.
-pub fn measure(
+pub(crate) fn measure(
     work: &str,
     bytes: u64,
     items: u64,
@@ -107,7 +107,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// User and system time of this process.
-pub fn cpu_seconds() -> f64 {
+pub(crate) fn cpu_seconds() -> f64 {
     // SAFETY: rusage is plain data and the pointer is valid for the call.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();

@@ -16,15 +16,15 @@ use feedwater::{
 use crate::files::{make_cold, make_warm, touch_memory};
 use crate::turns::{Ratio, Way, measure};
 
-pub struct Bench {
-    pub path: PathBuf,
-    pub len: u64,
-    pub turns: usize,
+pub(crate) struct Bench {
+    pub(crate) path: PathBuf,
+    pub(crate) len: u64,
+    pub(crate) turns: usize,
 }
 
 type Work = fn(&Bench, &str);
 
-pub const ALL: &[(&str, Work)] = &[
+pub(crate) const ALL: &[(&str, Work)] = &[
     ("small-warm", small_warm),
     ("small-cold", small_cold),
     ("stream-warm", stream_warm),

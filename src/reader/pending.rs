@@ -228,12 +228,13 @@ impl Ticket {
     /// Whether anybody still waits: false once the [`Pending`] was dropped or timed out. Work that has not been
     /// handed to the system may then be skipped.
     pub fn wanted(&self) -> bool {
-        if !self.core.wanted.load(Ordering::Relaxed) {
-            return false;
-        }
+        self.core.wanted.load(Ordering::Relaxed) && !self.is_late()
+    }
+
+    fn is_late(&self) -> bool {
         self.core
             .deadline
-            .is_none_or(|deadline| Instant::now() < deadline)
+            .is_some_and(|deadline| Instant::now() >= deadline)
     }
 
     /// Reports `bytes` more as read, for [`Pending::progress`]. Optional: finishing reports the rest.
@@ -249,8 +250,21 @@ impl Ticket {
         self.complete(outcome);
     }
 
-    fn complete(&mut self, outcome: Outcome) {
+    fn complete(&mut self, mut outcome: Outcome) {
         self.finished = true;
+        if let Err(failed) = &mut outcome
+            && matches!(failed.error.kind(), ErrorKind::Abandoned)
+            && self.is_late()
+        {
+            // An engine that skipped what nobody waits for any more has not failed.
+            let mut late = Error::new(ErrorKind::TimedOut)
+                .named(&self.core.name)
+                .by(self.core.engine);
+            if let (Some(offset), Some(len)) = (failed.error.offset(), failed.error.length()) {
+                late = late.at(offset..offset.saturating_add(len));
+            }
+            failed.error = late;
+        }
         if self.core.generation.is_current() {
             let reported = self.reported.load(Ordering::Relaxed).min(self.len);
             let unreported = if outcome.is_ok() {
@@ -273,12 +287,9 @@ impl Drop for Ticket {
                 let state = self.core.lock();
                 state.slots.get(self.index).map(|slot| slot.range.clone())
             };
-            // An engine that skipped what nobody waits for any more has not failed.
-            let kind = match self.core.deadline {
-                Some(deadline) if Instant::now() >= deadline => ErrorKind::TimedOut,
-                _ => ErrorKind::Abandoned,
-            };
-            let error = self.core.error(kind, range.unwrap_or_default());
+            let error = self
+                .core
+                .error(ErrorKind::Abandoned, range.unwrap_or_default());
             self.complete(Err(error.into()));
         }
         if self.core.generation.is_current() {

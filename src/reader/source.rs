@@ -141,13 +141,14 @@ impl Source {
     /// # Errors
     /// [`ErrorKind::OutOfBounds`] or [`ErrorKind::Forked`], named and placed.
     pub fn check(&self, range: &Range<u64>) -> Result<()> {
-        if !self.generation.is_current() {
-            return Err(self.error(ErrorKind::Forked, range.clone()));
-        }
-        if range.start <= range.end && range.end <= self.len() {
+        let kind = if range.start > range.end || range.end > self.len() {
+            ErrorKind::OutOfBounds { len: self.len() }
+        } else if !self.generation.is_current() {
+            ErrorKind::Forked
+        } else {
             return Ok(());
-        }
-        Err(self.error(ErrorKind::OutOfBounds { len: self.len() }, range.clone()))
+        };
+        Err(self.error(kind, range.clone()))
     }
 
     /// An error about `range` of this source.
