@@ -14,8 +14,8 @@ use crate::backend::mmap::MmapReader;
 use crate::backend::pread::{DirectFile, PreadReader};
 use crate::error::{Error, ErrorKind, Refusal, Result};
 use crate::reader::{
-    Batch, CachePolicy, Dest, Limits, LocalFile, Pending, ReadInto, ReadOptions, Reader, Route,
-    Source, Started, VersionCheck,
+    Batch, CachePolicy, Dest, Limits, LocalFile, Pending, Read, ReadInto, ReadOptions, Reader,
+    Route, Source, Started, VersionCheck,
 };
 use crate::sys::{self, FileSystem, ReadMode};
 use crate::version::Version;
@@ -281,35 +281,47 @@ impl FileRoutes {
         resident.count() as u64 > SAMPLES / 4
     }
 
+    /// Hands each read to the engine of its route.
     fn start(&self, started: Vec<Started>, options: &ReadOptions) {
-        let mut groups: [(Route, Vec<Started>); 3] = [
-            (Route::Pread, Vec::new()),
-            (Route::PreadDirect, Vec::new()),
-            (Route::Mmap, Vec::new()),
-        ];
+        let [(only, _)] = started.as_slice() else {
+            return self.start_many(started, options);
+        };
+        self.dispatch(self.route_of(only), started, options);
+    }
+
+    fn start_many(&self, started: Vec<Started>, options: &ReadOptions) {
+        let mut groups: [(Route, Vec<Started>); 3] =
+            [Route::Pread, Route::PreadDirect, Route::Mmap].map(|route| (route, Vec::new()));
         for (read, ticket) in started {
-            let ours = !matches!(read.dest, Dest::Into(_));
-            let route = match read.dest {
-                // Bringing bytes near means the page cache, whatever reads them later.
-                Dest::Prefetch if self.rules.only.is_none() => Route::Pread,
-                _ => self.choose(&read.range, ours),
-            };
-            let group = match route {
-                Route::PreadDirect => 1,
-                Route::Mmap => 2,
-                _ => 0,
-            };
-            groups[group].1.push((read, ticket));
+            // Asked once for each read: the answer may be another one a moment later.
+            let route = self.route_of(&read);
+            let group = groups.iter_mut().find(|(name, _)| *name == route);
+            match group {
+                Some((_, group)) => group.push((read, ticket)),
+                None => groups[0].1.push((read, ticket)),
+            }
         }
         for (route, group) in groups {
-            if group.is_empty() {
-                continue;
+            if !group.is_empty() {
+                self.dispatch(route, group, options);
             }
-            match (route, self.direct.get(), self.mapped.get()) {
-                (Route::PreadDirect, Some(Ok(direct)), _) => direct.start(group, options),
-                (Route::Mmap, _, Some(Ok(mapped))) => mapped.start(group, options),
-                _ => self.buffered.start(group, options),
-            }
+        }
+    }
+
+    fn dispatch(&self, route: Route, started: Vec<Started>, options: &ReadOptions) {
+        match (route, self.direct.get(), self.mapped.get()) {
+            (Route::PreadDirect, Some(Ok(direct)), _) => direct.start(started, options),
+            (Route::Mmap, _, Some(Ok(mapped))) => mapped.start(started, options),
+            _ => self.buffered.start(started, options),
+        }
+    }
+
+    fn route_of(&self, read: &Read) -> Route {
+        match read.dest {
+            // Bringing bytes near means the page cache, whatever reads them later.
+            Dest::Prefetch if self.rules.only.is_none() => Route::Pread,
+            Dest::Into(_) => self.choose(&read.range, false),
+            _ => self.choose(&read.range, true),
         }
     }
 

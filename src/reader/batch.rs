@@ -121,14 +121,15 @@ impl Batch {
     pub fn start(self, source: &Source) -> (Vec<Started>, ReadOptions, Pending) {
         let counters = source.counters();
         counters.add_reads(self.reads.len() as u64);
-        let (tickets, pending) = Ticket::new(source, &self.reads, self.options.deadline);
+        let pending = Pending::new(source, &self.reads, self.options.deadline);
         let mut started = Vec::with_capacity(self.reads.len());
         let mut requested = 0;
         let mut refused = self.refused;
         refused.sort_by_key(|(index, _)| *index);
         refused.dedup_by_key(|(index, _)| *index);
         let mut refused = refused.into_iter().peekable();
-        for (index, (read, ticket)) in self.reads.into_iter().zip(tickets).enumerate() {
+        for (index, read) in self.reads.into_iter().enumerate() {
+            let ticket = Ticket::new(&pending, index, read.len());
             if let Some((_, error)) = refused.next_if(|(at, _)| *at == index) {
                 ticket.finish(Err(Failed::new(error, read.dest)));
                 continue;

@@ -176,53 +176,15 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    pub(super) fn new(
-        source: &Source,
-        reads: &[Read],
-        deadline: Option<Instant>,
-    ) -> (Vec<Ticket>, Pending) {
-        let core = Arc::new(Core {
-            generation: Generation::current(),
-            name: source.name().clone(),
-            engine: source.engine(),
-            deadline,
-            wanted: AtomicBool::new(true),
-            finished: AtomicUsize::new(0),
-            bytes: AtomicU64::new(0),
-            total_bytes: reads.iter().map(Read::len).fold(0, u64::saturating_add),
-            state: Mutex::new(State {
-                slots: reads
-                    .iter()
-                    .map(|read| Slot {
-                        range: read.range.clone(),
-                        outcome: SlotState::Waiting,
-                    })
-                    .collect(),
-                done: Vec::with_capacity(reads.len()),
-                taken: 0,
-                waker: None,
-            }),
-            changed: Condvar::new(),
-        });
-        let tickets = reads
-            .iter()
-            .enumerate()
-            .map(|(index, read)| Ticket {
-                core: ManuallyDrop::new(core.clone()),
-                index,
-                len: read.len(),
-                reported: AtomicU64::new(0),
-                finished: false,
-            })
-            .collect();
-        let pending = Pending {
-            core: ManuallyDrop::new(core),
-            left: reads.len(),
-            total: reads.len(),
-            timer_set: false,
-            gathered: Vec::new(),
-        };
-        (tickets, pending)
+    /// The ticket of the read at `index`, of `len` bytes. One for each read, to be made once.
+    pub(super) fn new(pending: &Pending, index: usize, len: u64) -> Self {
+        Ticket {
+            core: ManuallyDrop::new(Arc::clone(&pending.core)),
+            index,
+            len,
+            reported: AtomicU64::new(0),
+            finished: false,
+        }
     }
 
     /// Whether anybody still waits: false once the [`Pending`] was dropped or timed out. Work that has not been
@@ -344,6 +306,37 @@ pub struct Pending {
 }
 
 impl Pending {
+    /// The caller's half of `reads`, each of which gets its ticket.
+    pub(super) fn new(source: &Source, reads: &[Read], deadline: Option<Instant>) -> Self {
+        let slot = |read: &Read| Slot {
+            range: read.range.clone(),
+            outcome: SlotState::Waiting,
+        };
+        Pending {
+            core: ManuallyDrop::new(Arc::new(Core {
+                generation: Generation::current(),
+                name: source.name().clone(),
+                engine: source.engine(),
+                deadline,
+                wanted: AtomicBool::new(true),
+                finished: AtomicUsize::new(0),
+                bytes: AtomicU64::new(0),
+                total_bytes: reads.iter().map(Read::len).fold(0, u64::saturating_add),
+                state: Mutex::new(State {
+                    slots: reads.iter().map(slot).collect(),
+                    done: Vec::with_capacity(reads.len()),
+                    taken: 0,
+                    waker: None,
+                }),
+                changed: Condvar::new(),
+            })),
+            left: reads.len(),
+            total: reads.len(),
+            timer_set: false,
+            gathered: Vec::new(),
+        }
+    }
+
     /// How far it is; costs two loads, for a progress display to pull.
     pub fn progress(&self) -> Progress {
         Progress {

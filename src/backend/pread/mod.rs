@@ -254,33 +254,31 @@ impl PreadReader {
         }
         let Context { source, pool, .. } = &self.context;
         let mut budget = INLINE;
-        let mut complete = Vec::new();
-        let mut rest = Vec::new();
-        for mut job in jobs.drain(..) {
+        let mut complete = false;
+        for job in jobs.iter_mut() {
             let len = job.span().end - job.span().start;
-            if len > budget {
-                rest.push(job);
-                continue;
+            if len <= budget {
+                budget -= len;
+                let copied = job.copy_resident(self.access(), source);
+                source.counters().add_read(copied);
+                source.counters().add_from_cache(copied);
+                complete |= copied == len;
             }
-            budget -= len;
-            let copied = job.copy_resident(self.access(), source);
-            source.counters().add_read(copied);
-            source.counters().add_from_cache(copied);
-            if copied == len {
-                complete.push(job);
+        }
+        if !complete {
+            return;
+        }
+        // One look at the version covers them all: they were all read before it.
+        let verdict = self.context.verify();
+        let mut rest = Vec::new();
+        for job in jobs.drain(..) {
+            if job.rest().is_empty() {
+                job.deliver(source, self.access(), pool, || verdict.clone());
             } else {
                 rest.push(job);
             }
         }
         *jobs = rest;
-        if complete.is_empty() {
-            return;
-        }
-        // One look at the version covers them all: they were all read before it.
-        let verdict = self.context.verify();
-        for job in complete {
-            job.deliver(source, self.access(), pool, || verdict.clone());
-        }
     }
 
     /// Lets the threads do what is left.
