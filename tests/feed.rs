@@ -313,7 +313,7 @@ fn the_table_has_a_control_row_and_the_engines_left_out() {
     let path = file(&dir, "file", &[3; 300_000]);
     let (code, out, _) = outcome(&feed(["--compare", "--turns", "1", path.to_str().unwrap()]));
     assert_eq!(code, 0);
-    assert!(out.contains("293.0 KiB, medians of 1 turn"), "{out}");
+    assert!(out.contains("293.0 KiB, medians of 1 turn\n"), "{out}");
     let rows: Vec<_> = out.lines().filter(|l| l.contains(" warm ")).collect();
     assert!(
         rows.iter().any(|r| r.contains("std::fs::read again")),
@@ -361,6 +361,53 @@ fn a_named_engine_is_used_or_fails() {
         assert_eq!(code, 0, "{err}");
         assert_eq!(objects(&out)[0]["engine"], promise);
     }
+}
+
+/// Drops the file's pages; false if that cannot be done or seen here.
+#[cfg(target_os = "linux")]
+fn make_cold(path: &Path) -> bool {
+    let file = File::open(path).unwrap();
+    // Pages that another processor is just putting on its lists stay the first time.
+    (0..4).any(|_| {
+        file.sync_data().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        feedwater::open(path).unwrap().report().resident == Some(0)
+    })
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_cache_state_is_that_before_the_read() {
+    let dir = dir();
+    let path = file(&dir, "file", &[3; 1_000_000]);
+    let args = ["--json", "--engine", "pread", path.to_str().unwrap()];
+    if !make_cold(&path) {
+        return println!("skipped: the file cannot be made cold here");
+    }
+    for state in ["cold", "warm"] {
+        let (_, out, _) = outcome(&feed(args));
+        assert_eq!(objects(&out)[0]["cache"], state);
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn reading_by_mmap_brings_every_page() {
+    let dir = dir();
+    let path = file(&dir, "file", &[3; 20_000_000]);
+    if !make_cold(&path) {
+        return println!("skipped: the file cannot be made cold here");
+    }
+    let args = [
+        "--engine=mmap",
+        "--assume-immutable",
+        path.to_str().unwrap(),
+    ];
+    let (code, _, err) = outcome(&feed(args));
+    assert_eq!(code, 0, "{err}");
+    // A mapping that nobody looked at would have brought nothing.
+    let report = feedwater::open(&path).unwrap().report();
+    assert_eq!(report.resident, Some(20_000_000));
 }
 
 #[test]

@@ -76,8 +76,8 @@ pub(crate) fn comparison(
 ) -> io::Result<()> {
     let path = printable(&path.to_string_lossy());
     let bytes = comparison.bytes;
-    let turns = comparison.turns;
-    writeln!(out, "{path}: {}, medians of {turns} turns", size(bytes))?;
+    let turns = count(comparison.turns.into(), "turn");
+    writeln!(out, "{path}: {}, medians of {turns}", size(bytes))?;
     writeln!(
         out,
         "  {:<22}{:<7}{:>11}{:>12}{:>11}{:>10}{:>18}",
