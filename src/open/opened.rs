@@ -122,7 +122,7 @@ impl Opened {
     /// nothing but one block.
     pub fn report(&self) -> Report {
         let counters = self.source.counters().snapshot();
-        let (facts, verdicts) = match &self.routes {
+        let (resident, facts, verdicts) = match &self.routes {
             Routes::Memory { why, .. } => {
                 let no = || {
                     Verdict::Refused(Refusal::NotForThisFile {
@@ -135,9 +135,12 @@ impl Opened {
                     (Route::PreadDirect, no()),
                     (Route::Mmap, no()),
                 ];
-                (Vec::new(), verdicts)
+                (None, Vec::new(), verdicts)
             }
-            Routes::File(routes) => (routes.facts(), routes.verdicts()),
+            Routes::File(routes) => {
+                let resident = sys::resident_bytes(routes.file.fd(), 0, routes.file.len());
+                (resident, routes.facts(resident), routes.verdicts())
+            }
         };
         let candidates = verdicts
             .into_iter()
@@ -150,6 +153,7 @@ impl Opened {
         Report {
             name: self.source.name().clone(),
             len: self.source.len(),
+            resident,
             facts,
             candidates,
             counters,
@@ -356,13 +360,13 @@ impl FileRoutes {
         }
     }
 
-    fn facts(&self) -> Vec<(&'static str, String)> {
+    fn facts(&self, resident: Option<u64>) -> Vec<(&'static str, String)> {
         let mut facts = vec![("on", self.file.file_system().name().to_owned())];
         if let Some(Ok(direct)) = self.direct.get() {
             let align = direct.source().limits().align;
             facts.push(("direct alignment", align.to_string()));
         }
-        if let Some(resident) = sys::resident_bytes(self.file.fd(), 0, self.file.len()) {
+        if let Some(resident) = resident {
             facts.push(("bytes in page cache", resident.to_string()));
         }
         facts

@@ -17,6 +17,9 @@ pub struct Report {
     pub name: Arc<str>,
     /// Its length in bytes.
     pub len: u64,
+    /// Bytes of it in the page cache now. `None`: the system does not tell (Linux before 6.5, or a file that this
+    /// process may neither own nor write), or there is no file.
+    pub resident: Option<u64>,
     /// Facts that the choice rests on, as `name: value`.
     pub facts: Vec<(&'static str, String)>,
     /// All routes that there are, in the order of preference.

@@ -1,0 +1,160 @@
+//! What was asked for on the command line.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use feedwater::Route;
+use lexopt::{Arg, Parser, ValueExt};
+
+pub(crate) const USAGE: &str =
+    "Usage: feed [OPTION…] [--] [PATH…]\n`feed --help` explains the options.";
+
+const HELP: &str = "\
+feed: reads files as fast as this machine allows, and says how it did it
+
+Usage: feed [OPTION…] [--] [PATH…]
+
+Each PATH is opened, read from its first byte to its last, and described: size,
+speed, requests, the route taken, and why the other routes were not. Of a
+Parquet file (one that begins with PAR1) rows and schema are shown too. Files up
+to 1 GiB (or a quarter of the memory, if that is less) are read into one block
+of memory, larger ones are streamed in chunks, of which at most 64 MiB are held.
+Without a PATH a small data set is made in a temporary folder and removed at the
+end.
+
+Options:
+  --engine ENGINE      Read by this engine and no other:
+                       {engines}.
+                       If it cannot be used that is the PATH's error. `auto`,
+                       the default, lets the library choose for each range.
+  --assume-immutable   Promise that nobody changes the files meanwhile. Needed
+                       for mmap: should somebody truncate a mapped file, this
+                       program is killed by SIGBUS.
+  --compare            Read by every engine that can, beside std::fs::read and
+                       tokio::fs::read, and print how they compare. With
+                       --engine only that engine beside them.
+  --turns N            Turns of --compare, in which all ways take part one after
+                       the other. Default 5.
+  --json               Print one JSON object a line and nothing else.
+  -h, --help           Print this and exit.
+  -V, --version        Print the version and exit.
+
+Units: KiB, MiB, GiB are powers of 1024 bytes; MB/s and GB/s are 10^6 and 10^9
+bytes a second. Times run from before the open to the last byte in memory.
+
+--compare reads each file whole into fresh memory, by all ways alike, and drops
+it before the next read. After a round that is not measured come N turns warm
+(the file is in the page cache), then N turns cold: before each read the file's
+pages are written back and dropped, and it is checked that none is left. Where
+that cannot be done a line on stderr says why, and the cold rows are left out.
+The ratio is the median over the turns of the time of std::fs::read divided by
+that of the way: above 1 is faster. The row `std::fs::read again` is that read
+against itself, which shows the noise. Files larger than half the memory are an
+error. The mmap engine has `read` a page when it touched a byte of it.
+
+--json keys:
+  path         as given; bytes that are not UTF-8 are replaced
+  bytes        length of what was read
+  seconds      of wall time; with --compare the median of the turns
+  cpu_seconds  user and system time of this process in that time
+  engine       the route that brought most bytes; null for an empty file.
+               With --compare the way that was compared: auto, an engine, or
+               std::fs::read or tokio::fs
+  cache        warm or cold: all or none of the file was in the page cache at
+               the start. null: something between, or not known
+  requests     made to the system (null for std::fs::read and tokio::fs)
+  refused      list of {engine, why}: the routes not used
+With --compare there is one object for each way and cache state. A PATH that
+fails gives {path, error}.
+
+Exit status: 0 if every PATH was read, 1 if one was not, 2 for a wrong option.
+Damaged Parquet metadata is reported, but not a failure: the bytes were read. An
+empty file is none either.
+";
+
+pub(crate) enum Command {
+    Feed(Args),
+    Show(String),
+}
+
+pub(crate) struct Args {
+    pub(crate) paths: Vec<PathBuf>,
+    /// `None`: not said.
+    pub(crate) engine: Option<Choice>,
+    pub(crate) assume_immutable: bool,
+    pub(crate) compare: bool,
+    pub(crate) turns: NonZeroU32,
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Choice {
+    Auto,
+    Only(Route),
+}
+
+impl Choice {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Choice::Auto => "auto",
+            Choice::Only(route) => route.name(),
+        }
+    }
+
+    /// All that can be asked for.
+    pub(crate) fn all() -> impl Iterator<Item = Choice> {
+        let own = Route::ALL
+            .into_iter()
+            .filter(|route| *route != Route::Other);
+        [Choice::Auto].into_iter().chain(own.map(Choice::Only))
+    }
+}
+
+const TURNS: NonZeroU32 = NonZeroU32::new(5).unwrap();
+
+pub(crate) fn parse() -> Result<Command, lexopt::Error> {
+    let mut args = Args {
+        paths: Vec::new(),
+        engine: None,
+        assume_immutable: false,
+        compare: false,
+        turns: TURNS,
+        json: false,
+    };
+    let mut turns = None;
+    let mut parser = Parser::from_env();
+    while let Some(arg) = parser.next()? {
+        match arg {
+            Arg::Long("engine") => args.engine = Some(parser.value()?.parse_with(engine)?),
+            Arg::Long("assume-immutable") => args.assume_immutable = true,
+            Arg::Long("compare") => args.compare = true,
+            Arg::Long("turns") => turns = Some(parser.value()?.parse()?),
+            Arg::Long("json") => args.json = true,
+            Arg::Short('h') | Arg::Long("help") => {
+                return Ok(Command::Show(HELP.replace("{engines}", &engines())));
+            }
+            Arg::Short('V') | Arg::Long("version") => {
+                let version = format!("feed {}\n", env!("CARGO_PKG_VERSION"));
+                return Ok(Command::Show(version));
+            }
+            Arg::Value(path) => args.paths.push(path.into()),
+            Arg::Short(_) | Arg::Long(_) => return Err(arg.unexpected()),
+        }
+    }
+    if turns.is_some() && !args.compare {
+        return Err("--turns is for --compare".into());
+    }
+    args.turns = turns.unwrap_or(TURNS);
+    Ok(Command::Feed(args))
+}
+
+fn engine(name: &str) -> Result<Choice, String> {
+    Choice::all()
+        .find(|choice| choice.name() == name)
+        .ok_or_else(|| format!("the engines are {}", engines()))
+}
+
+fn engines() -> String {
+    let names: Vec<_> = Choice::all().map(Choice::name).collect();
+    names.join(", ")
+}

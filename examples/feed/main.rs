@@ -1,0 +1,143 @@
+//! Reads files as fast as this machine allows, and says how it did it.
+//!
+//! ```sh
+//! cargo run --release --example feed -- PATH…
+//! cargo run --release --example feed -- --compare PATH…
+//! ```
+//!
+//! `args.rs` has the manual, `read.rs` is what a program of yours would do.
+
+mod args;
+mod compare;
+mod dataset;
+#[cfg(target_os = "linux")]
+mod evict;
+#[cfg(not(target_os = "linux"))]
+#[path = "no_evict.rs"]
+mod evict;
+mod footer;
+mod json;
+mod print;
+mod process;
+mod progress;
+mod read;
+
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use args::{Args, Command};
+use dataset::DataSet;
+
+/// Why a path could not be served: one line of text for whoever gave it.
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> ExitCode {
+    let command = match args::parse() {
+        Ok(command) => command,
+        Err(error) => {
+            complain(&error.to_string());
+            let _ = writeln!(io::stderr(), "{}", args::USAGE);
+            return ExitCode::from(2);
+        }
+    };
+    let mut failed = false;
+    let mut out = io::stdout().lock();
+    let done = match &command {
+        Command::Show(text) => out.write_all(text.as_bytes()),
+        Command::Feed(args) => feed(args, &mut out, &mut failed),
+    };
+    match done.and_then(|()| out.flush()) {
+        Ok(()) => {}
+        // Whoever read our output has seen enough.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+        Err(error) => {
+            complain(&error.to_string());
+            failed = true;
+        }
+    }
+    ExitCode::from(u8::from(failed))
+}
+
+/// Serves every path, whatever becomes of the others. Fails only if the output cannot be written.
+fn feed(args: &Args, out: &mut dyn Write, failed: &mut bool) -> io::Result<()> {
+    let made;
+    let paths = if args.paths.is_empty() {
+        made = match DataSet::make() {
+            Ok(made) => made,
+            Err(error) => {
+                complain(&format!("cannot make a data set: {error}"));
+                *failed = true;
+                return Ok(());
+            }
+        };
+        if !args.json {
+            writeln!(out, "No paths given: a small data set in {}", made)?;
+        }
+        made.paths()
+    } else {
+        &args.paths
+    };
+    for path in paths {
+        let served = if args.compare {
+            serve_compared(args, path, out)
+        } else {
+            serve(args, path, out)
+        };
+        if let Err(failure) = served? {
+            *failed = true;
+            if args.json {
+                writeln!(out, "{}", json::failure(path, &*failure))?;
+            } else {
+                complain(&failure.to_string());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The outer error: the output cannot be written. The inner one: this path cannot be read.
+type Served = io::Result<Result<(), Failure>>;
+
+fn serve(args: &Args, path: &Path, out: &mut dyn Write) -> Served {
+    let done = match read::read(path, args, &progress::bar(path, args)) {
+        Ok(done) => done,
+        Err(failure) => return Ok(Err(failure)),
+    };
+    if args.json {
+        writeln!(out, "{}", json::done(path, &done))?;
+    } else {
+        print::done(out, path, &done)?;
+        if let Some(footer) = footer::of(&done.reader) {
+            print::footer(out, &footer)?;
+        }
+    }
+    Ok(Ok(()))
+}
+
+fn serve_compared(args: &Args, path: &Path, out: &mut dyn Write) -> Served {
+    let comparison = match compare::compare(path, args) {
+        Ok(comparison) => comparison,
+        Err(failure) => return Ok(Err(failure)),
+    };
+    if comparison.rows.is_empty() {
+        // An empty file: there is nothing to compare, and that is no failure.
+        return serve(args, path, out);
+    }
+    if let Some(why) = &comparison.not_cold {
+        complain(&format!("{}: not compared cold: {why}", path.display()));
+    }
+    if args.json {
+        for row in comparison.rows.iter().filter(|row| !row.is_control) {
+            writeln!(out, "{}", json::row(path, &comparison, row))?;
+        }
+    } else {
+        print::comparison(out, path, &comparison)?;
+    }
+    Ok(Ok(()))
+}
+
+/// One line on stderr, whose being closed is no reason to stop.
+fn complain(text: &str) {
+    let _ = writeln!(io::stderr(), "feed: {}", print::printable(text));
+}

@@ -1,0 +1,166 @@
+//! Text for people.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use feedwater::Report;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::ParquetMetaData;
+use parquet::schema::printer::print_schema;
+
+use crate::compare::{Comparison, Row};
+use crate::read::Done;
+
+pub(crate) fn done(out: &mut dyn Write, path: &Path, done: &Done) -> io::Result<()> {
+    let path = printable(&path.to_string_lossy());
+    let report = &done.report;
+    if report.len == 0 {
+        return writeln!(out, "{path}: 0 bytes");
+    }
+    writeln!(
+        out,
+        "{path}: {} in {}, {}, {}, CPU {}",
+        size(report.len),
+        time(done.spent.seconds),
+        speed(report.len, done.spent.seconds),
+        count(report.counters.requests, "request"),
+        time(done.spent.cpu_seconds),
+    )?;
+    let cache = done.cache.map_or("", |cache| match cache.name() {
+        "cold" => ", cold",
+        _ => ", warm",
+    });
+    for used in report.candidates.iter().filter(|c| c.bytes > 0) {
+        let (route, bytes) = (used.route, size(used.bytes));
+        writeln!(out, "  route {route}: {bytes}{}{cache}", place(report))?;
+    }
+    for (route, why) in report.refused() {
+        writeln!(out, "  not {route}: {}", printable(&why))?;
+    }
+    Ok(())
+}
+
+/// The file system, if it is known.
+fn place(report: &Report) -> String {
+    let on = report.facts.iter().find(|(name, _)| *name == "on");
+    on.map_or(String::new(), |(_, system)| format!(" from {system}"))
+}
+
+pub(crate) fn footer(
+    out: &mut dyn Write,
+    footer: &Result<ParquetMetaData, ParquetError>,
+) -> io::Result<()> {
+    let footer = match footer {
+        Ok(footer) => footer,
+        Err(error) => {
+            let error = printable(&error.to_string());
+            return writeln!(out, "  Parquet metadata cannot be read: {error}");
+        }
+    };
+    let rows = footer.file_metadata().num_rows().max(0) as u64;
+    let groups = footer.num_row_groups() as u64;
+    let (rows, groups) = (count(rows, "row"), count(groups, "row group"));
+    writeln!(out, "  Parquet: {rows} in {groups}")?;
+    let mut schema = Vec::new();
+    print_schema(&mut schema, footer.file_metadata().schema());
+    for line in String::from_utf8_lossy(&schema).lines() {
+        writeln!(out, "    {}", printable(line))?;
+    }
+    Ok(())
+}
+
+pub(crate) fn comparison(
+    out: &mut dyn Write,
+    path: &Path,
+    comparison: &Comparison,
+) -> io::Result<()> {
+    let path = printable(&path.to_string_lossy());
+    let bytes = comparison.bytes;
+    let turns = count(comparison.turns.into(), "turn");
+    writeln!(out, "{path}: {}, medians of {turns}", size(bytes))?;
+    writeln!(
+        out,
+        "  {:<22}{:<7}{:>11}{:>12}{:>11}{:>10}{:>18}",
+        "way", "cache", "time", "speed", "CPU", "requests", "vs std::fs::read"
+    )?;
+    for row in &comparison.rows {
+        let requests = match &row.report {
+            Some(report) => report.counters.requests.to_string(),
+            None => "-".into(),
+        };
+        writeln!(
+            out,
+            "  {:<22}{:<7}{:>11}{:>12}{:>11}{requests:>10}{:>17.2}x",
+            way(row),
+            row.cache.name(),
+            time(row.seconds),
+            speed(bytes, row.seconds),
+            time(row.cpu_seconds),
+            row.ratio,
+        )?;
+    }
+    for (route, why) in &comparison.refused {
+        writeln!(out, "  not {route}: {}", printable(why))?;
+    }
+    Ok(())
+}
+
+/// Of the choice of the crate also what it chose.
+fn way(row: &Row) -> String {
+    let route = row.report.as_ref().and_then(Report::route);
+    match route {
+        Some(route) if route.name() != row.name => format!("{} ({route})", row.name),
+        _ => row.name.into(),
+    }
+}
+
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if bytes < 1024 {
+        return count(bytes, "byte");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = UNITS[0];
+    for next in &UNITS[1..] {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        unit = next;
+    }
+    format!("{value:.1} {unit}")
+}
+
+fn speed(bytes: u64, seconds: f64) -> String {
+    let rate = bytes as f64 / seconds.max(1e-9);
+    if rate >= 1e8 {
+        format!("{:.2} GB/s", rate / 1e9)
+    } else {
+        format!("{:.2} MB/s", rate / 1e6)
+    }
+}
+
+fn time(seconds: f64) -> String {
+    match seconds {
+        s if s < 1e-3 => format!("{:.0} µs", s * 1e6),
+        s if s < 1.0 => format!("{:.2} ms", s * 1e3),
+        s => format!("{s:.2} s"),
+    }
+}
+
+fn count(n: u64, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+/// Names of files and columns may hold anything: they stay on their line and do not drive the terminal.
+pub(crate) fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
