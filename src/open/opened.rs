@@ -420,8 +420,12 @@ impl FileRoutes {
     fn why_not_direct(&self) -> Cow<'static, str> {
         let small = self.seen.small.load(Ordering::Relaxed);
         let resident = self.seen.resident.load(Ordering::Relaxed);
-        if !matches!(self.file.file_system(), FileSystem::Local(_)) {
-            return "the file system is not on a device of this machine".into();
+        match self.file.file_system() {
+            FileSystem::Local(_) => {}
+            FileSystem::Memory(_) => return "the file is in memory".into(),
+            FileSystem::Network(_) | FileSystem::Pseudo => {
+                return "the file is not on a device of this machine".into();
+            }
         }
         match self.rules.policy {
             CachePolicy::DropBehind => {
@@ -429,15 +433,13 @@ impl FileRoutes {
             }
             CachePolicy::Keep | CachePolicy::Bypass => {}
         }
+        let below = format!("ranges below {} MiB: {small}", DIRECT_FROM >> 20);
+        let cached = format!("large ranges in the page cache: {resident}");
         match (small, resident) {
             (0, 0) => "no large range was read".into(),
-            (_, 0) => format!("{small} ranges were below {} MiB", DIRECT_FROM >> 20).into(),
-            (0, _) => format!("{resident} large ranges were in the page cache").into(),
-            _ => format!(
-                "{small} ranges were below {} MiB, {resident} large ones in the page cache",
-                DIRECT_FROM >> 20
-            )
-            .into(),
+            (_, 0) => below.into(),
+            (0, _) => cached.into(),
+            _ => format!("{below}, {cached}").into(),
         }
     }
 }

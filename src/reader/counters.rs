@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::error::{Error, ErrorKind, Result};
+
 /// The way bytes came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -38,6 +40,20 @@ impl Route {
             Route::Mmap => "mmap",
             Route::Other => "other",
         }
+    }
+}
+
+impl std::str::FromStr for Route {
+    type Err = Error;
+
+    /// The route with this [name](Route::name).
+    fn from_str(name: &str) -> Result<Self> {
+        let found = Route::ALL.into_iter().find(|route| route.name() == name);
+        found.ok_or_else(|| {
+            let names = Route::ALL.map(Route::name).join(", ");
+            let what = format!("{name:?} is no route; there are {names}").into();
+            Error::new(ErrorKind::InvalidOption { what })
+        })
     }
 }
 
@@ -131,6 +147,18 @@ impl CounterSnapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_route_is_found_by_its_name() {
+        for route in Route::ALL {
+            assert_eq!(route.name().parse::<Route>().unwrap(), route);
+        }
+        let error = "fast".parse::<Route>().unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::InvalidOption { .. }),
+            "{error}"
+        );
+    }
 
     #[test]
     fn routes_are_counted_apart() {

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_core::Stream;
@@ -361,38 +361,53 @@ impl Pending {
     /// Parks this thread until the next read is done, whichever it is: its position in the batch and its
     /// outcome. `None` when all have been handed out.
     pub fn wait_next(&mut self) -> Option<(usize, Result<Block, Failed>)> {
+        match self.wait_until(None) {
+            Poll::Ready(next) => next,
+            Poll::Pending => None, // only a wait with an end comes back without an outcome
+        }
+    }
+
+    /// [`wait_next`](Self::wait_next) for `timeout` at most, as for showing [`progress`](Self::progress) meanwhile:
+    /// `Poll::Pending` if no read was done by then. The reads go on.
+    pub fn wait_next_timeout(
+        &mut self,
+        timeout: Duration,
+    ) -> Poll<Option<(usize, Result<Block, Failed>)>> {
+        self.wait_until(Instant::now().checked_add(timeout))
+    }
+
+    fn wait_until(&mut self, end: Option<Instant>) -> Poll<Option<(usize, Outcome)>> {
         if self.left == 0 {
-            return None;
+            return Poll::Ready(None);
         }
         if let Some(forked) = self.forked() {
-            return Some(forked);
+            return Poll::Ready(Some(forked));
         }
         let core = &**self.core;
         let mut state = core.lock();
         loop {
             if let Some(done) = state.take_done() {
                 self.left -= 1;
-                return Some(done);
+                return Poll::Ready(Some(done));
             }
-            state = match core.deadline {
-                None => core
+            let Some(until) = core.deadline.into_iter().chain(end).min() else {
+                state = core
                     .changed
                     .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner),
-                Some(deadline) => {
-                    let now = Instant::now();
-                    if now >= deadline {
-                        drop(state);
-                        core.expire();
-                        core.lock()
-                    } else {
-                        core.changed
-                            .wait_timeout(state, deadline - now)
-                            .unwrap_or_else(PoisonError::into_inner)
-                            .0
-                    }
-                }
+                    .unwrap_or_else(PoisonError::into_inner);
+                continue;
             };
+            let now = Instant::now();
+            if core.deadline.is_some_and(|deadline| now >= deadline) {
+                drop(state);
+                core.expire();
+                state = core.lock();
+            } else if now >= until {
+                return Poll::Pending;
+            } else {
+                let wait = core.changed.wait_timeout(state, until - now);
+                state = wait.unwrap_or_else(PoisonError::into_inner).0;
+            }
         }
     }
 
@@ -597,6 +612,14 @@ impl PendingRead {
         Self::bytes(next)
     }
 
+    /// Parks this thread for `timeout` at most; `None` if the bytes are not there by then. The read goes on.
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Option<Result<Bytes>> {
+        match self.0.wait_next_timeout(timeout) {
+            Poll::Ready(next) => Some(Self::bytes(next)),
+            Poll::Pending => None,
+        }
+    }
+
     /// How far it is.
     pub fn progress(&self) -> Progress {
         self.0.progress()
@@ -625,7 +648,6 @@ mod tests {
     use crate::reader::{Batch, Limits, ReadOptions};
     use crate::version::Version;
     use std::sync::mpsc;
-    use std::time::Duration;
 
     fn source() -> Source {
         let version = Version::Immutable { size: 100 };
@@ -672,6 +694,22 @@ mod tests {
             bytes: 30,
         };
         assert_eq!(pending.progress(), all);
+    }
+
+    #[test]
+    fn a_wait_with_an_end_comes_back_and_the_read_goes_on() {
+        let (mut tickets, mut pending) = start(Batch::of([0..1]));
+        let short = Duration::from_millis(1);
+        assert!(pending.wait_next_timeout(short).is_pending());
+        assert!(tickets[0].wanted());
+        tickets.pop().unwrap().finish(Ok(block("x")));
+        let Poll::Ready(Some((0, Ok(_)))) = pending.wait_next_timeout(Duration::MAX) else {
+            panic!("{pending:?}");
+        };
+        assert!(matches!(
+            pending.wait_next_timeout(short),
+            Poll::Ready(None)
+        ));
     }
 
     #[test]

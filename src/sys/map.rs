@@ -13,7 +13,11 @@ const HUGE: usize = 2 << 20;
 /// Bytes in a page of memory.
 pub(crate) fn page_size() -> usize {
     static SIZE: OnceLock<usize> = OnceLock::new();
-    *SIZE.get_or_init(rustix::param::page_size)
+    *SIZE.get_or_init(|| {
+        // SAFETY: asks for a number.
+        let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        usize::try_from(size).unwrap_or(4096)
+    })
 }
 
 /// A private anonymous mapping of its own.
