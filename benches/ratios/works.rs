@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use feedwater::{
-    Batch, BlockMut, ChunkOptions, Engine, EngineOptions, OpenOptions, Opened, Reader, ReaderExt,
+    Batch, BlockMut, ChunkOptions, CopyOptions, Engine, EngineOptions, OpenOptions, Opened, Reader,
+    ReaderExt, SinkOptions, SyncMode, copy,
 };
 
 use crate::files::{make_cold, make_warm, touch_memory};
@@ -32,6 +33,9 @@ pub(crate) const ALL: &[(&str, Work)] = &[
     ("whole-warm-prefaulted", whole_prefaulted),
     ("whole-warm-fresh", whole_fresh),
     ("whole-cold", whole_cold),
+    ("stream-cold", stream_cold),
+    ("copy-warm", copy_warm),
+    ("copy-cold-fsync", copy_cold),
 ];
 
 fn engine(threads: usize) -> Engine {
@@ -195,6 +199,126 @@ fn stream_warm(bench: &Bench, name: &str) {
         ratio("chunks", "std read loop 1M", 0.95),
     ];
     measure(name, bench.len, bench.len >> 20, bench.turns, ways, &ratios);
+}
+
+fn stream_cold(bench: &Bench, name: &str) {
+    let prepare = || make_cold(&bench.path);
+    let plain_loop = || {
+        let mut file = File::open(&bench.path).unwrap();
+        let mut buf = vec![0u8; 1 << 20];
+        loop {
+            let n = file.read(&mut buf).unwrap();
+            if n == 0 {
+                return plain();
+            }
+            black_box(buf[n - 1]);
+        }
+    };
+    let chunks = |options: ChunkOptions| {
+        let reader = feedwater::open(&bench.path).unwrap();
+        for chunk in reader.clone().chunks(0..bench.len, options) {
+            black_box(chunk.unwrap().last());
+        }
+        how(&reader)
+    };
+    let large = || ChunkOptions::default().size(8 << 20).window(32 << 20);
+    let ways = &mut [
+        way("std read loop 1M", prepare, plain_loop),
+        way("std read loop 1M again", prepare, plain_loop),
+        way("chunks", prepare, || chunks(ChunkOptions::default())),
+        way("chunks of 8M", prepare, || chunks(large())),
+    ];
+    let ratios = [
+        ratio("std read loop 1M again", "std read loop 1M", 1.0),
+        ratio("chunks", "std read loop 1M", 1.0),
+        ratio("chunks of 8M", "std read loop 1M", 1.0),
+    ];
+    measure(name, bench.len, bench.len >> 20, bench.turns, ways, &ratios);
+}
+
+/// Half of the large file, as a file of its own beside it, and where copies of it go.
+fn copy_paths(bench: &Bench) -> (PathBuf, PathBuf, u64) {
+    let source = bench.path.with_file_name("copy-source");
+    let len = bench.len / 2;
+    let mut from = File::open(&bench.path).unwrap().take(len);
+    let mut to = File::create(&source).unwrap();
+    std::io::copy(&mut from, &mut to).unwrap();
+    to.sync_all().unwrap();
+    (source, bench.path.with_file_name("copy-target"), len)
+}
+
+fn our_copy(from: &PathBuf, to: &PathBuf, sync: SyncMode) -> String {
+    let reader = feedwater::open(from).unwrap();
+    let mut sink = SinkOptions::new().sync(sync).create(to).unwrap();
+    let report = copy(&reader, &mut sink, &CopyOptions::default()).unwrap();
+    sink.commit().unwrap();
+    format!("{:?}", report.route())
+}
+
+fn copy_warm(bench: &Bench, name: &str) {
+    let (from, to, len) = copy_paths(bench);
+    let prepare = || {
+        let _ = std::fs::remove_file(&to);
+        make_warm(&from);
+    };
+    let std_copy = || {
+        std::fs::copy(&from, &to).unwrap();
+        plain()
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let tokio_copy = || {
+        runtime.block_on(async {
+            let mut from = tokio::fs::File::open(&from).await.unwrap();
+            let mut to = tokio::fs::File::create(&to).await.unwrap();
+            tokio::io::copy(&mut from, &mut to).await.unwrap();
+            tokio::io::AsyncWriteExt::flush(&mut to).await.unwrap();
+        });
+        plain()
+    };
+    let ways = &mut [
+        way("std::fs::copy", prepare, std_copy),
+        way("std::fs::copy again", prepare, std_copy),
+        way("tokio::io::copy", prepare, tokio_copy),
+        way("copy", prepare, || our_copy(&from, &to, SyncMode::None)),
+    ];
+    let ratios = [
+        ratio("std::fs::copy again", "std::fs::copy", 1.0),
+        ratio("copy", "std::fs::copy", 1.0),
+        ratio("copy", "tokio::io::copy", 10.0),
+    ];
+    measure(name, len, 1, bench.turns, ways, &ratios);
+    let _ = (std::fs::remove_file(&from), std::fs::remove_file(&to));
+}
+
+fn copy_cold(bench: &Bench, name: &str) {
+    let (from, to, len) = copy_paths(bench);
+    let prepare = || {
+        let _ = std::fs::remove_file(&to);
+        make_cold(&from);
+    };
+    let std_copy = || {
+        std::fs::copy(&from, &to).unwrap();
+        File::options()
+            .write(true)
+            .open(&to)
+            .unwrap()
+            .sync_all()
+            .unwrap();
+        plain()
+    };
+    let ways = &mut [
+        way("std::fs::copy + fsync", prepare, std_copy),
+        way("std::fs::copy + fsync again", prepare, std_copy),
+        way("copy + commit", prepare, || {
+            our_copy(&from, &to, SyncMode::Full)
+        }),
+    ];
+    let ratios = [
+        ratio("std::fs::copy + fsync again", "std::fs::copy + fsync", 1.0),
+        ratio("copy + commit", "std::fs::copy + fsync", 1.0),
+    ];
+    measure(name, len, 1, bench.turns, ways, &ratios);
+    let _ = (std::fs::remove_file(&from), std::fs::remove_file(&to));
 }
 
 fn touch(bytes: &[u8]) -> u64 {

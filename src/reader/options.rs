@@ -60,12 +60,16 @@ pub enum Priority {
     Prefetch,
 }
 
-/// What reading may leave in the page cache. Chosen when a source is opened.
+/// What reading leaves in the page cache. Chosen when a source is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CachePolicy {
-    /// As the system does: what is read stays while there is room.
+    /// Whatever is fastest now: large ranges that are not in the cache are read past it and do not stay there,
+    /// everything else goes through it.
     #[default]
+    Auto,
+    /// Read through the cache, so that what is read stays while there is room: for data that is read again soon
+    /// and fits into memory.
     Keep,
     /// Read past the cache (`O_DIRECT`) or fail to open; serves streams larger than memory.
     Bypass,

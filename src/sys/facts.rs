@@ -23,6 +23,15 @@ pub(crate) enum FileSystem {
 }
 
 impl FileSystem {
+    /// Whether it can copy files without moving all bytes through this machine's memory: by sharing blocks, or on
+    /// its server.
+    pub(crate) fn copies_by_itself(self) -> bool {
+        matches!(
+            self,
+            FileSystem::Network(_) | FileSystem::Local("btrfs" | "xfs" | "bcachefs" | "zfs")
+        )
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             FileSystem::Local(name) | FileSystem::Memory(name) | FileSystem::Network(name) => name,

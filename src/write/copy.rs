@@ -13,6 +13,7 @@ use super::sink::{FileSink, no_room};
 use super::target::version_of;
 use crate::error::{Error, ErrorKind, Refusal, Result};
 use crate::reader::{ChunkOptions, Chunks, LocalFile, Reader, ReaderExt};
+use crate::sys;
 use crate::version::Version;
 
 /// Bytes of one `copy_file_range`. Larger ones were not faster where it was measured (ext4, from the page cache);
@@ -47,8 +48,11 @@ pub struct CopyOptions {
     /// Most bytes asked for and not yet taken; one chunk is always allowed. Default 8 MiB. Up to three more chunks
     /// are on their way into the sink.
     pub window: usize,
-    /// Whether the kernel may copy without showing the bytes to this process. Default true.
-    pub in_kernel: bool,
+    /// Whether the kernel is asked to copy without showing the bytes to this process (`copy_file_range`). Default:
+    /// where that can spare the copying (file systems that share blocks, or copy on a server), and where a second
+    /// thread cannot help. On ext4, reading and writing at the same time took two thirds of the kernel's time
+    /// for the same bytes, on two processors.
+    pub in_kernel: Option<bool>,
 }
 
 impl Default for CopyOptions {
@@ -57,7 +61,7 @@ impl Default for CopyOptions {
             range: None,
             chunk: None,
             window: 8 << 20,
-            in_kernel: true,
+            in_kernel: None,
         }
     }
 }
@@ -87,7 +91,7 @@ impl CopyOptions {
     /// Sets [`in_kernel`](Self::in_kernel).
     #[must_use]
     pub fn in_kernel(mut self, allowed: bool) -> Self {
-        self.in_kernel = allowed;
+        self.in_kernel = Some(allowed);
         self
     }
 }
@@ -128,8 +132,8 @@ impl CopyReport {
 /// Appends bytes of `reader` to `sink`, and says how; the commit is left to the caller.
 ///
 /// A window of reads is in flight while a second thread writes, into room that was reserved (both from 2 MiB on). If the reader's bytes are
-/// those of a local file, the kernel copies them where it can (`copy_file_range`), which on some file systems shares
-/// the blocks; what it refuses is copied the other way, from where it stopped. The file's version is checked after.
+/// those of a local file, the kernel may copy them ([`CopyOptions::in_kernel`]); what it refuses is copied the other way,
+/// from where it stopped. The file's version is checked after.
 ///
 /// # Errors
 /// Those of the reader and those of [`FileSink::write_at`]. [`Changed`](ErrorKind::Changed) if the source changed
@@ -181,9 +185,15 @@ fn run<R: Reader + ?Sized>(
 ) -> Result<CopyReport> {
     let not_here = |what: &'static str| Refusal::NotForThisFile { what: what.into() };
     let (in_kernel, refusal) = match kernel {
-        _ if !options.in_kernel => (0, Some(not_here("the options do not allow it"))),
+        _ if options.in_kernel == Some(false) => (0, Some(not_here("the options do not allow it"))),
         None => (0, Some(not_here("the reader names no local file"))),
         Some(_) if sink.is_direct() => (0, Some(not_here("the sink writes past the page cache"))),
+        Some(kernel) if options.in_kernel.is_none() && !kernel_is_better(&kernel, &range) => (
+            0,
+            Some(not_here(
+                "reading and writing at the same time is faster here",
+            )),
+        ),
         Some(kernel) => {
             let (done, refusal) = within_kernel(&kernel, range.clone(), sink)?;
             if done > 0 {
@@ -202,6 +212,13 @@ fn run<R: Reader + ?Sized>(
         in_kernel,
         refusal,
     })
+}
+
+/// Whether a copy within the kernel can be expected to take less time than one by two threads.
+fn kernel_is_better(kernel: &LocalFile<'_>, range: &Range<u64>) -> bool {
+    let short = range.end - range.start < THREAD_FROM;
+    let alone = thread::available_parallelism().is_ok_and(|n| n.get() == 1);
+    short || alone || sys::file_system(kernel.fd).is_ok_and(sys::FileSystem::copies_by_itself)
 }
 
 /// Bytes copied before the kernel refused, if it did.

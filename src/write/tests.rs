@@ -542,7 +542,7 @@ fn copy_file(
     };
     let mut sink = sink(&place.path, script, SinkOptions::new());
     sink.append(b"head").unwrap();
-    let options = CopyOptions::default().range(range);
+    let options = CopyOptions::default().range(range).in_kernel(true);
     let report = copy_from(&reader, Some(kernel), &mut sink, &options)?;
     sink.append(b"tail").unwrap();
     sink.commit()?;
