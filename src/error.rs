@@ -63,7 +63,7 @@ pub enum ErrorKind {
         found: Version,
     },
     /// The path does not lead to a regular file.
-    #[error("not a regular file but a {what}; only regular files can be read or replaced")]
+    #[error("not a regular file but a {what}, which can be neither read nor replaced")]
     NotAFile {
         /// What it is.
         what: FileKind,

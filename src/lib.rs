@@ -1,4 +1,38 @@
-//! Feeds accelerators: brings file bytes into host or GPU memory as fast as the machine allows.
+//! Feeds accelerators: brings file bytes into host or GPU memory as fast as the machine allows, and says which way it
+//! chose.
+//!
+//! ```
+//! use feedwater::{ChunkOptions, Reader, ReaderExt};
+//!
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path().join("model.bin");
+//! # std::fs::write(&path, vec![7; 100_000])?;
+//! let reader = feedwater::open(&path)?;
+//! let header = reader.read(0..1024).wait()?; // `Bytes`; or `.await`, on any executor
+//! let parts = reader.read_many(&[0..10, 90..100]).wait()?;
+//! for chunk in reader.clone().chunks(0..reader.source().len(), ChunkOptions::default()) {
+//!     let chunk = chunk?;
+//! }
+//! println!("{}", reader.report());
+//! # assert_eq!((header.len(), parts.len()), (1024, 2));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | what you want | where to begin |
+//! |---|---|
+//! | to read files | [`open`], [`OpenOptions`], and the methods of [`ReaderExt`] |
+//! | many ranges into memory of your own | [`Batch`], [`BlockMut`], [`Pool`] |
+//! | to write files that appear whole or not at all | [`FileSink`], [`copy`](fn@copy) |
+//! | bytes on a device | [`Staged`], [`Transfer`] |
+//! | an engine of your own | [`Reader`], [`Batch::start`], and `conformance` (feature `testing`) |
+//! | threads and memory with bounds of your own | [`Engine`] |
+//!
+//! # What holds everywhere
+//! The contract is that of [`Reader`]: complete or a typed error, bounds, versions, places, forks. Memory that the
+//! system writes to belongs to the engine until it is done, so anything may be dropped or forgotten at any time.
+//!
+//! # Features
+//! `mmap` (default) brings views of mappings; `testing` the conformance suite and fault injection; `full` all.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(not(target_pointer_width = "64"))]

@@ -28,7 +28,9 @@ struct Watched {
     released: mpsc::Sender<()>,
 }
 
+// SAFETY: it owns the allocation, and its pointer is only used as `Memory` says.
 unsafe impl Send for Watched {}
+// SAFETY: as above.
 unsafe impl Sync for Watched {}
 
 // SAFETY: a heap allocation of its own, freed by drop and not touched otherwise.

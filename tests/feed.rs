@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use parquet::arrow::ArrowWriter;
@@ -28,16 +28,23 @@ const KEYS: [&str; 8] = [
     "refused",
 ];
 
-/// `cargo test` builds the examples beside the tests.
+/// The example beside this test, built if `cargo test --test feed` did not.
 fn program() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let program = test.ancestors().nth(2).unwrap().join("examples/feed");
-    assert!(
-        program.exists(),
-        "{} is missing: `cargo build --example feed` makes it (`cargo test` does, `cargo test --test feed` does not)",
-        program.display()
-    );
-    program
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let program = BUILT.get_or_init(|| {
+        let test = std::env::current_exe().unwrap();
+        let profile = test.ancestors().nth(2).unwrap();
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--example", "feed", "--target-dir"]);
+        build.arg(profile.parent().unwrap());
+        if profile.ends_with("release") {
+            build.arg("--release");
+        }
+        build.current_dir(env!("CARGO_MANIFEST_DIR"));
+        assert!(build.status().unwrap().success());
+        profile.join("examples/feed")
+    });
+    program.clone()
 }
 
 fn feed<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Output {
@@ -151,9 +158,13 @@ fn bad_paths_are_one_line_each_and_the_others_are_read() {
         let prefix = dir.path().to_str().unwrap();
         let expect = [
             format!("{prefix}/missing\\nhere: open failed: No such file or directory (os error 2)"),
-            format!("{prefix}: not a regular file but a directory; only regular files can be read"),
+            format!(
+                "{prefix}: not a regular file but a directory, which can be neither read nor replaced"
+            ),
             format!("{prefix}/secret: open failed: Permission denied (os error 13)"),
-            format!("{prefix}/fifo: not a regular file but a FIFO; only regular files can be read"),
+            format!(
+                "{prefix}/fifo: not a regular file but a FIFO, which can be neither read nor replaced"
+            ),
         ];
         if arguments == ["--json"] {
             let objects = objects(&out);

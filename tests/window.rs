@@ -31,7 +31,7 @@ fn chunks_stay_within_the_window_and_16_mib() {
     File::create(&path).unwrap().set_len(3 << 30).unwrap();
     let reader = feedwater::open(&path).unwrap();
     // The default, chunks that are copied by other threads, and chunks past the page cache.
-    for (chunk, window) in [(MIB, 8 * MIB), (3 * MIB, 32 * MIB), (16 * MIB, 64 * MIB)] {
+    for (chunk, window) in [(MIB, 8 * MIB), (3 * MIB, 32 * MIB), (8 * MIB, 64 * MIB)] {
         let options = ChunkOptions::default()
             .size(chunk as usize)
             .window(window as usize);

@@ -83,6 +83,23 @@ struct Kept {
 /// More blocks than this are not worth searching.
 const MAX_KEPT_BLOCKS: usize = 256;
 
+/// Blocks of all sizes may be kept up to here beside a new one; past it the oldest go. Without it a program that
+/// changes from one size to another would hold both.
+const SPARE: usize = 16 << 20;
+
+impl Kept {
+    /// Moves the oldest blocks to `evicted` until at most `keep` bytes are kept, and a block fits the list.
+    fn evict(&mut self, keep: usize, evicted: &mut Vec<HostMemory>) {
+        while self.stats.kept > keep || self.blocks.len() >= MAX_KEPT_BLOCKS {
+            let Some(oldest) = self.blocks.pop_front() else {
+                break;
+            };
+            self.stats.kept -= oldest.capacity();
+            evicted.push(oldest);
+        }
+    }
+}
+
 /// Rounds up so that blocks of about the same size serve each other, wasting at most an eighth (small blocks:
 /// up to a page).
 fn size_class(len: usize) -> Option<usize> {
@@ -121,6 +138,7 @@ impl Pool {
             return Err(refused());
         }
         let class = size_class(len).ok_or_else(refused)?;
+        let mut evicted = Vec::new();
         let kept = {
             let mut kept = inner.lock();
             let found = kept.blocks.iter().rposition(|b| b.capacity() == class);
@@ -130,10 +148,15 @@ impl Pool {
                     kept.stats.reused += 1;
                     kept.stats.kept -= block.capacity();
                 }
-                None => kept.stats.allocated += 1,
+                None => {
+                    kept.stats.allocated += 1;
+                    // Blocks of sizes that are not asked for any more make room for the new one.
+                    kept.evict(SPARE.saturating_sub(class), &mut evicted);
+                }
             }
             block
         };
+        drop(evicted); // unmapped outside the lock
         let memory = match kept {
             Some(memory) => memory,
             None => HostMemory::new(class).map_err(|_| refused())?,
@@ -186,15 +209,7 @@ impl Inner {
         let mut evicted = Vec::new();
         {
             let mut kept = self.lock();
-            while kept.stats.kept + bytes > self.options.keep
-                || kept.blocks.len() >= MAX_KEPT_BLOCKS
-            {
-                let Some(oldest) = kept.blocks.pop_front() else {
-                    break;
-                };
-                kept.stats.kept -= oldest.capacity();
-                evicted.push(oldest);
-            }
+            kept.evict(self.options.keep - bytes, &mut evicted);
             kept.stats.kept += bytes;
             kept.blocks.push_back(memory);
         }
@@ -266,6 +281,21 @@ mod tests {
         assert_eq!(pool.stats().kept, 3 * 4096);
         pool.trim();
         assert_eq!(pool.stats().kept, 0);
+    }
+
+    #[test]
+    fn another_size_takes_the_place_of_those_not_asked_for() {
+        let pool = Pool::default();
+        drop((
+            take(&pool, 4096),
+            take(&pool, 8 << 20),
+            take(&pool, 8 << 20),
+        ));
+        assert_eq!(pool.stats().kept, 4096 + (16 << 20));
+        drop(take(&pool, 1 << 20));
+        assert!(pool.stats().kept <= SPARE, "{:?}", pool.stats());
+        drop(take(&pool, 20 << 20));
+        assert_eq!(pool.stats().kept, 20 << 20);
     }
 
     #[test]

@@ -32,8 +32,8 @@ use std::time::{Duration, Instant};
 
 use super::seeded::SplitMix;
 use super::{
-    Batch, Dest, Failed, Pending, Priority, Read, ReadInto, ReadOptions, Reader, Route, Source,
-    Started, Step, Ticket, fill, plan,
+    Batch, Dest, Failed, LocalFile, Pending, Priority, Read, ReadInto, ReadOptions, Reader, Route,
+    Source, Started, Step, Ticket, fill, plan,
 };
 use crate::buffer::{Block, BlockMut, Pool};
 use crate::error::{Error, ErrorKind, Result};
@@ -259,6 +259,10 @@ impl<R: Reader + ?Sized> Reader for Faulty<R> {
 
     fn read_now(&self, reads: &mut [ReadInto<'_>]) -> Result<()> {
         self.shared.read_now(reads)
+    }
+
+    fn local_file(&self) -> Option<LocalFile<'_>> {
+        None // bytes that come from the file by itself would have no faults
     }
 }
 
