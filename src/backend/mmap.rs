@@ -12,7 +12,7 @@ use crate::buffer::BlockMut;
 use crate::error::{Error, Refusal, Result};
 use crate::reader::{
     Batch, Dest, Failed, Limits, Pending, Read, ReadInto, ReadOptions, Reader, Route, Source,
-    Started, Ticket, VersionCheck, fail_all, refuse_place,
+    Started, Ticket, VersionCheck, refuse_place,
 };
 use crate::sys;
 
@@ -254,5 +254,13 @@ impl Reader for MmapReader {
                 .copy_from_slice(&self.mapping.bytes[from..from + read.buf.len()]);
         }
         self.verify().map_err(placed)
+    }
+}
+
+/// Finishes every read with the same error; given blocks go back.
+fn fail_all(source: &Source, started: Vec<Started>, error: &Error) {
+    for (read, ticket) in started {
+        let error = source.place(error.clone(), read.range);
+        ticket.finish(Err(Failed::new(error, read.dest)));
     }
 }

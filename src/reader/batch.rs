@@ -191,14 +191,6 @@ impl<'a> ReadInto<'a> {
     }
 }
 
-/// Finishes every read with the same error; given blocks go back.
-pub(crate) fn fail_all(source: &Source, started: Vec<Started>, error: &Error) {
-    for (read, ticket) in started {
-        let error = source.place(error.clone(), read.range);
-        ticket.finish(Err(Failed::new(error, read.dest)));
-    }
-}
-
 /// The error of a plain engine about a place that it cannot deliver to.
 pub(crate) fn refuse_place(source: &Source, read: &Read) -> Option<Error> {
     let place = match &read.dest {

@@ -23,8 +23,8 @@ mod timer;
 use std::fmt;
 use std::sync::Arc;
 
+pub(crate) use batch::refuse_place;
 pub use batch::{Batch, Dest, Read, ReadInto, Started};
-pub(crate) use batch::{fail_all, refuse_place};
 pub use chunks::{ChunkOptions, ChunkStream, Chunks};
 pub(crate) use complete::{Step, fill};
 pub use counters::{CounterSnapshot, Counters, Route};

@@ -1,5 +1,5 @@
 //! What the integration tests share. Each uses a part of it.
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub(crate) mod skip;
 pub(crate) mod subjects;
