@@ -120,13 +120,24 @@ pub enum ErrorKind {
     /// The deadline passed before the read was done.
     #[error("the deadline passed before the read was done")]
     TimedOut,
+    /// The engine delivered another number of bytes than was asked for: it breaks the contract. Report it to its
+    /// makers; no byte of it can be trusted.
+    #[error(
+        "the engine delivered {got} bytes where {wanted} were asked for; this is a bug of the engine"
+    )]
+    WrongLength {
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes delivered.
+        got: u64,
+    },
     /// The engine gave up the read without finishing it: it was shut down or failed.
     #[error(
         "the engine dropped the read unfinished; it was shut down or one of its threads failed"
     )]
     Abandoned,
     /// This process was forked from the one that opened the source. Open it again here.
-    #[error("the reader was opened before this process was forked; open it again in this process")]
+    #[error("made before this process was forked; make and open it again in this process")]
     Forked,
 }
 
@@ -289,7 +300,9 @@ impl Error {
             ErrorKind::TooLarge { .. } => io::ErrorKind::FileTooLarge,
             ErrorKind::TimedOut => io::ErrorKind::TimedOut,
             ErrorKind::Changed { .. } => io::ErrorKind::InvalidData,
-            ErrorKind::Abandoned | ErrorKind::Forked => io::ErrorKind::Other,
+            ErrorKind::Abandoned | ErrorKind::Forked | ErrorKind::WrongLength { .. } => {
+                io::ErrorKind::Other
+            }
         }
     }
 }
@@ -327,8 +340,14 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        // `Display` already prints what the kind says: the chain goes on below it.
-        std::error::Error::source(&self.0.kind)
+        // `Display` prints the kind and the system's error that it holds: the chain goes on below both.
+        std::error::Error::source(&self.0.kind)?.source()
+    }
+}
+
+impl From<ErrorKind> for Error {
+    fn from(kind: ErrorKind) -> Self {
+        Error::new(kind)
     }
 }
 

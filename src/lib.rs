@@ -2,7 +2,7 @@
 //! chose.
 //!
 //! ```
-//! use feedwater::{ChunkOptions, Reader, ReaderExt};
+//! use feedwater::{ChunkOptions, ReaderExt};
 //!
 //! # let dir = tempfile::tempdir()?;
 //! # let path = dir.path().join("model.bin");
@@ -10,7 +10,7 @@
 //! let reader = feedwater::open(&path)?;
 //! let header = reader.read(0..1024).wait()?; // `Bytes`; or `.await`, on any executor
 //! let parts = reader.read_many(&[0..10, 90..100]).wait()?;
-//! for chunk in reader.clone().chunks(0..reader.source().len(), ChunkOptions::default()) {
+//! for chunk in reader.chunks(0..reader.len(), ChunkOptions::default()) {
 //!     let chunk = chunk?;
 //! }
 //! println!("{}", reader.report());

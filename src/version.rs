@@ -1,7 +1,11 @@
 //! What identifies the content of a source, so that a change under a reader is noticed.
 
 use std::fmt;
+use std::fs::Metadata;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A point in time as a file system records it: seconds and nanoseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -27,8 +31,11 @@ impl fmt::Display for Timestamp {
 /// # Limits
 /// A file system writes `mtime` with a granularity of its own (a scheduler tick on Linux before 6.13, finer
 /// after), and does not write it at all for stores through a shared writable mapping until those pages are
-/// written back. A change that keeps the size and falls into that window cannot be seen by anybody.
+/// written back. A change that keeps the size and falls into that window cannot be seen by anybody. Nor can a
+/// writer that sets the old `mtime` again, or one that was in the middle of a `write` at the open, since the
+/// time is written before the pages are.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct FileVersion {
     /// Device number of the file system.
     pub dev: u64,
@@ -40,6 +47,22 @@ pub struct FileVersion {
     pub mtime: Timestamp,
     /// Time of the last change of content or attributes. Not part of equality.
     pub ctime: Timestamp,
+}
+
+impl From<&Metadata> for FileVersion {
+    fn from(metadata: &Metadata) -> Self {
+        let time = |seconds: i64, nanoseconds: i64| Timestamp {
+            seconds,
+            nanoseconds: nanoseconds as u32, // less than a milliard
+        };
+        FileVersion {
+            dev: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            mtime: time(metadata.mtime(), metadata.mtime_nsec()),
+            ctime: time(metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
 }
 
 impl PartialEq for FileVersion {
@@ -81,19 +104,37 @@ pub enum Version {
         /// Length in bytes.
         size: u64,
     },
-    /// Bytes that cannot change: memory that the reader owns.
+    /// Bytes that cannot change: memory that a reader owns. Equal only to itself and its copies, since nothing else
+    /// tells what the bytes are; made by [`Version::immutable`].
     Immutable {
+        /// Another number for each.
+        id: u64,
         /// Length in bytes.
         size: u64,
+    },
+    /// A range of other content.
+    Part {
+        /// What it is a range of.
+        whole: Arc<Version>,
+        /// Where in it, in bytes.
+        range: Range<u64>,
     },
 }
 
 impl Version {
+    /// The version of `size` bytes of memory that cannot change; unlike every other.
+    pub fn immutable(size: u64) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Version::Immutable { id, size }
+    }
+
     /// Length in bytes of the content that this version names.
     pub fn size(&self) -> u64 {
         match self {
             Version::File(file) => file.size,
-            Version::Etag { size, .. } | Version::Immutable { size } => *size,
+            Version::Etag { size, .. } | Version::Immutable { size, .. } => *size,
+            Version::Part { range, .. } => range.end.saturating_sub(range.start),
         }
     }
 }
@@ -103,7 +144,10 @@ impl fmt::Display for Version {
         match self {
             Version::File(file) => file.fmt(f),
             Version::Etag { etag, size } => write!(f, "etag {etag:?} size {size}"),
-            Version::Immutable { size } => write!(f, "immutable size {size}"),
+            Version::Immutable { id, size } => write!(f, "memory number {id} size {size}"),
+            Version::Part { whole, range } => {
+                write!(f, "bytes {}..{} of {whole}", range.start, range.end)
+            }
         }
     }
 }

@@ -324,7 +324,7 @@ fn as_an_unprivileged_user_on_files_of_root() {
         become_nobody();
         std::fs::read_dir(path).map(drop)
     });
-    if require("a temporary directory for all", reached.join().unwrap()).is_none() {
+    if require("shared-tmp", reached.join().unwrap()).is_none() {
         return;
     }
     let (make, requests) =

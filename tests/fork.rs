@@ -111,15 +111,15 @@ fn check(open: impl Fn() -> Arc<dyn Reader>) {
     assert!(first.1.is_ok());
     let far = ReadOptions::default().deadline(Instant::now() + Duration::from_secs(3600));
     let dated = reader.submit(Batch::of(ranges.clone()).options(far));
-    let given = BlockMut::from(Vec::with_capacity(20_000));
-    let into = reader.submit(Batch::new().into_block(0..20_000, given));
+    let given = BlockMut::with_capacity(20_000);
+    let into = reader.submit(Batch::new().read_into(0..20_000, given));
     let kept = reader.clone();
 
     // The child owns what the parent needs afterwards as copies in its own memory.
     let mut parents = Some((waited, polled, dropped, partly, dated, into));
     in_child(|| {
         let (waited, polled, dropped, partly, dated, into) = parents.take().unwrap();
-        let block = BlockMut::from(Vec::with_capacity(64));
+        let block = BlockMut::with_capacity(64);
         checks! {
             1: delivered[..] == content[10..50_000];
             2: all_forked(waited, 8);
@@ -130,7 +130,7 @@ fn check(open: impl Fn() -> Arc<dyn Reader>) {
             7: all_forked(into, 1);
             8: reader.read(0..10).wait().is_err_and(|error| is_forked(&error));
             9: reader.read_at(0, &mut [0; 10]).is_err_and(|error| is_forked(&error));
-            10: all_forked(reader.submit(Batch::new().into_block(0..64, block)), 1);
+            10: all_forked(reader.submit(Batch::new().read_into(0..64, block)), 1);
             11: all_forked(reader.read_many(&[5..10, 0..20_000]), 2);
             12: reader.source().len() == LEN;
             // Other mistakes are still told from this one.
@@ -282,8 +282,8 @@ fn in_flight_for_certain() {
         inner: MemoryReader::new(content()),
         started: Mutex::default(),
     };
-    let dest = || BlockMut::from(Vec::with_capacity(10));
-    let submit = || reader.submit(Batch::new().any(0..10).into_block(10..20, dest()));
+    let dest = || BlockMut::with_capacity(10);
+    let submit = || reader.submit(Batch::new().any(0..10).read_into(10..20, dest()));
     let (waited, polled, dropped) = (submit(), submit(), submit());
     let mut parents = Some((waited, polled, dropped));
     // As by a thread that is just finishing something in the parent: the child must not wait for it.

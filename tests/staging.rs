@@ -82,9 +82,9 @@ fn pieces_of_one_arena_are_filled_behind_what_is_there() {
     let mut first = arena.split_to(30);
     device_put(&mut first, b"head");
     let batch = Batch::new()
-        .into_block(10..30, first)
-        .into_block(50..84, arena)
-        .into_block(5..5, device_block(DEVICE, 9));
+        .read_into(10..30, first)
+        .read_into(50..84, arena)
+        .read_into(5..5, device_block(DEVICE, 9));
     let blocks = reader.submit(batch).wait().unwrap();
     assert_eq!(
         on_device(&blocks[0]),
@@ -173,7 +173,7 @@ fn a_failing_copy_fails_its_read_and_gives_the_block_back_as_it_was() {
     let reader = over_memory(100, device, small(10, 1));
     let mut block = device_block(DEVICE, 80);
     device_put(&mut block, b"abc");
-    let failed = failure(&reader, Batch::new().into_block(0..60, block));
+    let failed = failure(&reader, Batch::new().read_into(0..60, block));
     let ErrorKind::Io { op: "copy", source } = failed.error.kind() else {
         panic!("{}", failed.error)
     };
@@ -190,7 +190,7 @@ fn a_failing_copy_fails_its_read_and_gives_the_block_back_as_it_was() {
     assert_eq!((block.len(), block.filled_len()), (80, 3));
     // The reader goes on.
     let blocks = reader
-        .submit(Batch::new().into_block(20..90, block))
+        .submit(Batch::new().read_into(20..90, block))
         .wait()
         .unwrap();
     assert_eq!(on_device(&blocks[0]), [b"abc", &data(100)[20..90]].concat());
@@ -225,7 +225,7 @@ fn a_block_that_the_device_may_still_write_does_not_come_back() {
     let reader = over_memory(10, device, small(4, 1));
     let failed = failure(
         &reader,
-        Batch::new().into_block(0..10, device_block(DEVICE, 10)),
+        Batch::new().read_into(0..10, device_block(DEVICE, 10)),
     );
     assert!(matches!(
         failed.error.kind(),
@@ -238,7 +238,7 @@ fn a_block_that_the_device_may_still_write_does_not_come_back() {
 fn the_callers_block_comes_back_only_when_no_copy_writes_to_it() {
     let (device, copies) = Device::by_hand();
     let reader = over_memory(20, device, small(10, 2));
-    let mut pending = reader.submit(Batch::new().into_block(0..20, device_block(DEVICE, 20)));
+    let mut pending = reader.submit(Batch::new().read_into(0..20, device_block(DEVICE, 20)));
     let (one, two) = (
         copies.recv_timeout(SOON).unwrap(),
         copies.recv_timeout(SOON).unwrap(),
@@ -290,7 +290,7 @@ fn copies_dropped_unfinished_abandon_the_read() {
     let reader = over_memory(100, Device::new(|_, _| {}), small(10, 4));
     let failed = failure(
         &reader,
-        Batch::new().into_block(0..100, device_block(DEVICE, 100)),
+        Batch::new().read_into(0..100, device_block(DEVICE, 100)),
     );
     assert!(matches!(failed.error.kind(), ErrorKind::Abandoned));
     assert_eq!(
@@ -310,7 +310,7 @@ fn a_deadline_holds_against_a_device_that_never_finishes() {
         let failed = failure(&reader, batch);
         assert!(matches!(failed.error.kind(), ErrorKind::TimedOut));
         let block = device_block(DEVICE, 100);
-        let batch = Batch::new().into_block(0..100, block);
+        let batch = Batch::new().read_into(0..100, block);
         let pending = reader.submit(batch.options(within(Duration::from_millis(20))));
         let error = futures::executor::block_on(pending).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
@@ -342,7 +342,7 @@ fn a_block_that_the_device_holds_counts_until_it_lets_go() {
 #[test]
 fn errors_of_the_engine_below_are_those_of_the_read() {
     let (reader, submitted) = by_hand(100, Device::instant(), small(10, 1));
-    let mut pending = reader.submit(Batch::new().into_block(5..95, device_block(DEVICE, 90)));
+    let mut pending = reader.submit(Batch::new().read_into(5..95, device_block(DEVICE, 90)));
     submitted.recv_timeout(SOON).unwrap().fulfil();
     let error = Error::io("disk", std::io::Error::from_raw_os_error(5)).by("by-hand");
     submitted.recv_timeout(SOON).unwrap().fail(&error);
@@ -362,7 +362,7 @@ fn errors_of_the_engine_below_are_those_of_the_read() {
     let block = failed.dest.unwrap();
     assert_eq!((block.len(), block.filled_len()), (90, 0));
 
-    let mut pending = reader.submit(Batch::new().into_block(5..95, block));
+    let mut pending = reader.submit(Batch::new().read_into(5..95, block));
     drop(submitted.recv_timeout(SOON).unwrap());
     let failed = pending.wait_next().unwrap().1.unwrap_err();
     assert!(matches!(failed.error.kind(), ErrorKind::Abandoned));
@@ -390,7 +390,7 @@ fn refused_memory_is_the_error_of_the_read() {
     assert_eq!(failed.error.engine(), Some("staging"));
     let failed = failure(
         &reader,
-        Batch::new().into_block(0..10, device_block(DEVICE, 20)),
+        Batch::new().read_into(0..10, device_block(DEVICE, 20)),
     );
     let kind = failed.error.kind();
     assert!(
@@ -406,7 +406,7 @@ fn refused_memory_is_the_error_of_the_read() {
 fn a_place_that_the_transfer_does_not_reach_is_unsupported() {
     let reader = over_memory(100, Device::instant(), small(10, 1));
     let elsewhere = Place::Device(8);
-    let batch = Batch::new().into_block(1..5, device_block(elsewhere, 30));
+    let batch = Batch::new().read_into(1..5, device_block(elsewhere, 30));
     let failed = failure(&reader, batch);
     let ErrorKind::Unsupported { what } = failed.error.kind() else {
         panic!("{}", failed.error)
@@ -414,7 +414,8 @@ fn a_place_that_the_transfer_does_not_reach_is_unsupported() {
     assert_eq!(what, "a destination in memory of device 8");
     assert_eq!(
         (failed.error.offset(), failed.error.engine()),
-        (Some(1), Some("staging"))
+        (Some(1), Some("memory")),
+        "the reader below might have reached it"
     );
     assert_eq!(failed.dest.unwrap().len(), 30);
     let failed = failure(&reader, Batch::new().any_at(0..1, elsewhere));
@@ -429,8 +430,8 @@ fn a_batch_may_mix_everything() {
         .any_at(10..35, DEVICE)
         .prefetch(40..50)
         .any_at(90..101, DEVICE)
-        .into_block(50..60, BlockMut::from(Vec::with_capacity(16)))
-        .into_block(0..9, device_block(DEVICE, 8));
+        .read_into(50..60, BlockMut::with_capacity(16))
+        .read_into(0..9, device_block(DEVICE, 8));
     let mut pending = reader.submit(batch);
     let mut wrong = [pending.wait_next().unwrap(), pending.wait_next().unwrap()];
     wrong.sort_by_key(|(index, _)| *index);
@@ -608,7 +609,7 @@ fn the_thread_ends_even_if_a_copy_that_nobody_waits_for_never_does() {
     let (mut device, copies) = Device::by_hand();
     let gone = device.dropped();
     let reader = over_memory(100, device, small(10, 2));
-    let batch = Batch::new().into_block(0..100, device_block(DEVICE, 100));
+    let batch = Batch::new().read_into(0..100, device_block(DEVICE, 100));
     let pending = reader.submit(batch);
     let stuck = copies.recv_timeout(SOON).unwrap();
     drop(pending);

@@ -23,7 +23,7 @@ fn status(name: &str) -> Result<u64, String> {
 fn chunks_stay_within_the_window_and_16_mib() {
     let reset = std::fs::write("/proc/self/clear_refs", "5").map_err(|e| e.to_string());
     let now = reset.and_then(|()| status("VmRSS:"));
-    let Some(before) = require("clear_refs", now) else {
+    let Some(before) = require("clear-refs", now) else {
         return;
     };
     let dir = tempfile::tempdir().unwrap();

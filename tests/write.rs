@@ -667,7 +667,7 @@ fn device(bytes: &[u8], window: usize, asked: &mpsc::Receiver<Started>) -> usize
         smallest = smallest.min(group.len());
         for (read, ticket) in group {
             let part = &bytes[read.range.start as usize..read.range.end as usize];
-            let mut block = BlockMut::from(Vec::with_capacity(part.len()));
+            let mut block = BlockMut::with_capacity(part.len());
             block.put(part).unwrap();
             ticket.finish(Ok(block.freeze()));
         }
@@ -697,7 +697,7 @@ impl Reader for Windowed {
 fn a_window_of_reads_is_in_flight() {
     let bytes = pattern(64 << 10);
     let size = bytes.len() as u64;
-    let version = Version::Immutable { size };
+    let version = Version::immutable(size);
     let (send, asked) = mpsc::channel();
     let reader = Arc::new(Windowed {
         source: Source::new("device", "test", version, Limits::default()),
@@ -717,4 +717,26 @@ fn a_window_of_reads_is_in_flight() {
     assert_eq!(smallest, 4);
     sink.commit().unwrap();
     assert!(fs::read(&path).unwrap() == bytes);
+}
+
+#[test]
+fn another_file_in_the_place_of_the_temporary_one_is_not_committed() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("target");
+    fs::write(&target, b"old").unwrap();
+    let mut sink = FileSink::create(&target).unwrap();
+    sink.append(b"mine").unwrap();
+    let temporary = fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path != &target)
+        .unwrap();
+    fs::remove_file(&temporary).unwrap();
+    fs::write(&temporary, b"theirs").unwrap();
+    let error = sink.commit().unwrap_err();
+    assert!(
+        matches!(error.kind(), ErrorKind::Unavailable { .. }),
+        "{error}"
+    );
+    assert_eq!(fs::read(&target).unwrap(), b"old");
 }

@@ -29,8 +29,7 @@ pub(crate) fn make(dir: &Path, name: &str, len: u64) -> PathBuf {
     path
 }
 
-/// Drops the pages of a file. Also lets the pages of all other files go, where that is allowed, since page
-/// structures and the dirty rest of the system else differ from run to run.
+/// Drops the pages of a file from the page cache.
 pub(crate) fn make_cold(path: &Path) {
     let file = File::open(path).expect("open");
     file.sync_all().expect("sync");

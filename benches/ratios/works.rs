@@ -401,7 +401,7 @@ fn whole_prefaulted(bench: &Bench, name: &str) {
         // A piece of the block, so that the memory outlives the bytes read.
         let (memory, rest) = share_of(memory, len);
         reader
-            .submit(Batch::new().into_block(0..bench.len, memory))
+            .submit(Batch::new().read_into(0..bench.len, memory))
             .wait()
             .unwrap();
         block.set(Some(rest));

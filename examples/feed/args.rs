@@ -104,7 +104,8 @@ impl Choice {
     /// All that can be asked for.
     pub(crate) fn all() -> impl Iterator<Item = Choice> {
         let own = Route::ALL
-            .into_iter()
+            .iter()
+            .copied()
             .filter(|route| *route != Route::Other);
         [Choice::Auto].into_iter().chain(own.map(Choice::Only))
     }

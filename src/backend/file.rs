@@ -25,19 +25,33 @@ impl OpenFile {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         use std::os::unix::fs::OpenOptionsExt;
         let name: Arc<str> = path.to_string_lossy().into();
-        let file = std::fs::OpenOptions::new()
-            .read(true)
-            .custom_flags(sys::open_flags())
-            .open(path)
+        let open = |flags| {
+            std::fs::OpenOptions::new()
+                .read(true)
+                .custom_flags(flags)
+                .open(path)
+        };
+        let file = match open(sys::open_flags()) {
+            // Somebody holds a lease on it (fcntl(2)), which the kernel asks back: that takes a moment.
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock && path.is_file() => {
+                open(sys::open_flags() & !libc::O_NONBLOCK)
+            }
+            opened => opened,
+        };
+        let file = file
             .map_err(|error| match error.raw_os_error() {
                 // What open says of a socket.
                 Some(libc::ENXIO) => not_a_file(path),
                 _ => Error::io("open", error),
             })
             .map_err(|error| error.named(&name))?;
-        let opened = OpenFile::new(file, name.clone())?;
-        sys::set_blocking(&opened.file).map_err(|error| Error::io("fcntl", error).named(&name))?;
-        Ok(opened)
+        OpenFile::new(file, name)
+    }
+
+    /// Lets reads of a descriptor that [`open`](Self::open) made wait. Not for files that the kernel makes up: some
+    /// of those would wait for ever.
+    pub(crate) fn set_blocking(&self) -> Result<()> {
+        sys::set_blocking(&self.file).map_err(|error| Error::io("fcntl", error).named(&self.name))
     }
 
     /// Takes a file that is open already. Its position is neither used nor moved.
@@ -48,6 +62,11 @@ impl OpenFile {
             let name = opened.name.clone();
             move |error| Error::io(op, error).named(&name)
         };
+        let flags = rustix::fs::fcntl_getfl(&opened.file).map_err(|e| io("fcntl")(e.into()))?;
+        if flags & rustix::fs::OFlags::RWMODE == rustix::fs::OFlags::WRONLY {
+            let error = std::io::Error::from_raw_os_error(libc::EBADF);
+            return Err(io("open for reading")(error));
+        }
         if sys::is_direct(opened.file.as_fd()).map_err(io("fcntl"))? {
             let file = sys::reopen(opened.file.as_fd(), false).map_err(io("open"))?;
             let again = OpenFile::new(file, opened.name.clone())?;

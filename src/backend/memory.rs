@@ -22,7 +22,7 @@ const ENGINE: &str = "memory";
 /// assert_eq!(reader.read(5..10).wait()?, "bytes");
 /// # Ok::<(), feedwater::Error>(())
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct MemoryReader {
     bytes: Bytes,
     source: Source,
@@ -37,9 +37,7 @@ impl MemoryReader {
     /// A reader of `bytes` that errors call `name`.
     pub fn named(name: impl Into<Arc<str>>, bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
-        let version = Version::Immutable {
-            size: bytes.len() as u64,
-        };
+        let version = Version::immutable(bytes.len() as u64);
         MemoryReader::over(bytes, name, version)
     }
 

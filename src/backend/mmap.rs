@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -9,12 +10,15 @@ use bytes::Bytes;
 use super::file::OpenFile;
 use super::workers::{Work, Workers};
 use crate::buffer::BlockMut;
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Error, ErrorKind, Refusal, Result};
 use crate::reader::{
     Batch, Dest, Failed, Limits, Pending, Read, ReadInto, ReadOptions, Reader, Route, Source,
     Started, Ticket, VersionCheck, refuse_place,
 };
 use crate::sys;
+
+/// Bytes copied between two looks at whether anybody still waits.
+const PIECE: usize = 4 << 20;
 
 /// Copies of at most so many bytes of resident pages are done by `submit` itself.
 const INLINE: u64 = 1 << 20;
@@ -33,9 +37,31 @@ struct Mapping {
     file: Arc<OpenFile>,
     /// The whole file; the mapping goes with the last view of it.
     bytes: Bytes,
+    map: Option<Arc<memmap2::Mmap>>,
+    /// The advice that the kernel was given last.
+    pattern: AtomicU8,
+}
+
+/// Views from here on are taken for the beginning of a scan.
+const SCAN_FROM: u64 = 256 << 10;
+
+/// Advice as [`Mapping::pattern`] keeps it.
+const RANDOM: u8 = 1;
+const SEQUENTIAL: u8 = 2;
+
+/// The mapping as `Bytes` hold it.
+struct Shared(Arc<memmap2::Mmap>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 impl MmapReader {
+    /// Whether the feature is on.
+    pub(crate) const COMPILED: bool = true;
+
     /// Maps the whole file: one system call, nothing is read.
     ///
     /// # Safety
@@ -46,15 +72,16 @@ impl MmapReader {
         workers: Arc<Workers>,
         check: VersionCheck,
     ) -> Result<Self, Refusal> {
-        let bytes = if file.len() == 0 {
-            Bytes::new() // an empty mapping does not exist
+        let (map, bytes) = if file.len() == 0 {
+            (None, Bytes::new()) // an empty mapping does not exist
         } else {
             // SAFETY: the caller promises that the content stays.
             let map = unsafe { memmap2::Mmap::map(file.file()) }.map_err(|error| Refusal::Os {
                 op: "mmap",
                 source: error.into(),
             })?;
-            Bytes::from_owner(map)
+            let map = Arc::new(map);
+            (Some(map.clone()), Bytes::from_owner(Shared(map)))
         };
         if bytes.len() as u64 != file.len() {
             return Err(Refusal::NotForThisFile {
@@ -63,7 +90,12 @@ impl MmapReader {
         }
         Ok(MmapReader {
             source: source.through(Route::Mmap.name(), Limits::default()),
-            mapping: Arc::new(Mapping { file, bytes }),
+            mapping: Arc::new(Mapping {
+                file,
+                bytes,
+                map,
+                pattern: AtomicU8::new(0),
+            }),
             workers,
             check,
         })
@@ -109,13 +141,14 @@ impl MmapReader {
         });
         let shared: Arc<dyn Work> = tasks.clone();
         if let Err(error) = self.workers.run(&shared, threads, options.priority) {
-            tasks.fail(&Error::io("start a thread", error));
+            tasks.fail(&error);
         }
     }
 
     fn view(&self, range: &Range<u64>) -> Bytes {
         let counters = self.source.counters();
         let bytes = self.mapping.slice(range);
+        self.mapping.advise(range.end - range.start);
         counters.add_requests(1);
         counters.add_route(Route::Mmap, bytes.len() as u64);
         bytes
@@ -133,6 +166,25 @@ impl Mapping {
     /// The view of a range that has been checked.
     fn slice(&self, range: &Range<u64>) -> Bytes {
         self.bytes.slice(range.start as usize..range.end as usize)
+    }
+
+    /// Tells the kernel how the pages of a view will be touched: small views at random, so that a fault brings one
+    /// page and not the whole readahead window, large ones in order, so that it reads far ahead. Measured on cold
+    /// files (ext4, readahead 8 MiB): 500 random touches 1288 ms without, 34 ms with the first advice; a scan of 1 GiB
+    /// 2.8 s without, 0.84 s with the second, and no faster with `MADV_POPULATE_READ` by one or two threads.
+    ///
+    /// One advice for the whole mapping, since one for each view would split it without end.
+    fn advise(&self, len: u64) {
+        let (pattern, advice) = if len < SCAN_FROM {
+            (RANDOM, memmap2::Advice::Random)
+        } else {
+            (SEQUENTIAL, memmap2::Advice::Sequential)
+        };
+        if self.pattern.swap(pattern, Ordering::Relaxed) != pattern
+            && let Some(map) = &self.map
+        {
+            let _ = map.advise(advice); // refused, it is only slower
+        }
     }
 
     fn is_resident(&self, task: &Task) -> bool {
@@ -171,16 +223,20 @@ impl Task {
             Task::Copy(range, mut block, ticket) => {
                 let bytes = mapping.slice(&range);
                 source.counters().add_requests(1);
-                source.counters().add_read(bytes.len() as u64);
+                for piece in bytes.chunks(PIECE) {
+                    let copied = if ticket.wanted() {
+                        block.put(piece)
+                    } else {
+                        Err(Error::new(ErrorKind::Abandoned))
+                    };
+                    if let Err(error) = copied {
+                        return ticket.finish(Err(source.place(error, range).into()));
+                    }
+                    source.counters().add_read(piece.len() as u64);
+                    ticket.add_progress(piece.len() as u64);
+                }
                 source.counters().add_route(Route::Mmap, bytes.len() as u64);
-                let outcome = match block.put(&bytes) {
-                    Ok(()) => Ok(block.freeze()),
-                    Err(error) => Err(Failed {
-                        error: source.place(error, range),
-                        dest: Some(block),
-                    }),
-                };
-                ticket.finish(outcome);
+                ticket.finish(Ok(block.freeze()));
             }
         }
     }
@@ -248,12 +304,14 @@ impl Reader for MmapReader {
             counters.add_requested(len);
             counters.add_requests(1);
             counters.add_read(len);
-            counters.add_route(Route::Mmap, len);
             let from = range.start as usize;
             read.buf
                 .copy_from_slice(&self.mapping.bytes[from..from + read.buf.len()]);
         }
-        self.verify().map_err(placed)
+        self.verify().map_err(placed)?;
+        let bytes = reads.iter().map(|read| read.buf.len() as u64).sum();
+        counters.add_route(Route::Mmap, bytes);
+        Ok(())
     }
 }
 

@@ -14,6 +14,9 @@ use crate::reader::{Batch, Pending, ReadInto, ReadOptions, Reader, Source, Start
 pub(crate) struct MmapReader(Infallible);
 
 impl MmapReader {
+    /// Whether the feature is on.
+    pub(crate) const COMPILED: bool = false;
+
     /// # Safety
     /// None needed: it always refuses.
     pub(crate) unsafe fn new(

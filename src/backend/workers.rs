@@ -1,12 +1,12 @@
 //! The threads that wait for devices: bounded, started when needed, gone when idle.
 
 use std::collections::VecDeque;
-use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::error::{Error, ErrorKind, Result};
 use crate::reader::Priority;
 use crate::sys::Generation;
 
@@ -68,9 +68,9 @@ impl Workers {
         work: &Arc<dyn Work>,
         threads: usize,
         priority: Priority,
-    ) -> io::Result<()> {
+    ) -> Result<()> {
         if !self.generation.is_current() {
-            return Err(io::Error::other("the threads belong to the parent process"));
+            return Err(Error::new(ErrorKind::Forked));
         }
         let threads = threads.clamp(1, self.most);
         let mut queue = self.shared.lock();
@@ -96,7 +96,7 @@ impl Workers {
                         queue.list(priority).pop_back();
                     }
                     self.shared.count(&queue);
-                    return Err(error);
+                    return Err(Error::io("start a thread", error));
                 }
                 Err(_) => break,
             }
@@ -163,7 +163,8 @@ impl Shared {
                     self.count(&queue);
                 } else {
                     drop(queue);
-                    drop(work); // may release memory and run wakers
+                    // It may release memory of others and wake tasks: their panics end here.
+                    let _ = std::panic::catch_unwind(AssertUnwindSafe(|| drop(work)));
                     queue = self.lock();
                 }
                 continue;

@@ -21,10 +21,10 @@ use crate::error::{Error, ErrorKind, Result};
 /// use feedwater::{Batch, BlockMut, MemoryReader, Reader};
 ///
 /// let reader = MemoryReader::new("one arena, two reads");
-/// let mut arena = BlockMut::from(Vec::with_capacity(12));
+/// let mut arena = BlockMut::with_capacity(12);
 /// let head = arena.split_to(3);
 /// let blocks = reader
-///     .submit(Batch::new().into_block(0..3, head).into_block(15..20, arena))
+///     .submit(Batch::new().read_into(0..3, head).read_into(15..20, arena))
 ///     .wait()?;
 /// assert_eq!(blocks[1].as_host().unwrap(), &b"reads"[..]);
 /// # Ok::<(), feedwater::Error>(())
@@ -45,6 +45,14 @@ impl BlockMut {
             range: 0..len,
             filled: 0,
         }
+    }
+
+    /// An unfilled block of `len` bytes from the allocator, without alignment. For small ones; a
+    /// [`Pool`](super::Pool) has aligned ones that are used again.
+    pub fn with_capacity(len: usize) -> Self {
+        let mut block = BlockMut::new(VecMemory::new(Vec::with_capacity(len)));
+        block.range.end = len; // the allocator may have given more
+        block
     }
 
     /// Length in bytes, filled or not.
@@ -95,8 +103,8 @@ impl BlockMut {
 
     /// The filled bytes; empty for a device.
     pub fn filled(&self) -> &[u8] {
-        if !self.place().is_host_accessible() {
-            return &[];
+        if self.filled == 0 || !self.place().is_host_accessible() {
+            return &[]; // of memory without bytes, the address may be null
         }
         // SAFETY: `filled` bytes from the block's start were written (kept true by `put` and by the callers of
         // `advance`), they lie within the memory, and the block is their only user.
@@ -105,10 +113,10 @@ impl BlockMut {
 
     /// The unfilled bytes; empty for a device.
     pub fn unfilled(&mut self) -> &mut [MaybeUninit<u8>] {
-        if !self.place().is_host_accessible() {
-            return &mut [];
-        }
         let len = self.remaining();
+        if len == 0 || !self.place().is_host_accessible() {
+            return &mut []; // of memory without bytes, the address may be null
+        }
         // SAFETY: within the memory, exclusively this block's, and `MaybeUninit` claims no value.
         unsafe { std::slice::from_raw_parts_mut(self.unfilled_ptr().cast(), len) }
     }
@@ -129,6 +137,9 @@ impl BlockMut {
                 room: self.remaining() as u64,
                 wanted: src.len() as u64,
             }));
+        }
+        if src.is_empty() {
+            return Ok(());
         }
         // SAFETY: the bytes fit, and the block's memory is exclusive, so it cannot overlap `src`.
         unsafe {
@@ -179,7 +190,7 @@ impl BlockMut {
         std::mem::replace(self, head)
     }
 
-    /// Joins `next` behind `self` if it is the adjacent piece of the same memory and `self` is full.
+    /// Joins `next` behind `self` if it is the adjacent piece of the same memory, and the filled bytes stay one run.
     ///
     /// # Errors
     /// Gives `next` back if it is not.
@@ -229,13 +240,6 @@ impl BlockMut {
                 range,
             })
         }
-    }
-}
-
-impl From<Vec<u8>> for BlockMut {
-    /// The whole capacity of `vec` as an unfilled block; its content is forgotten.
-    fn from(vec: Vec<u8>) -> Self {
-        BlockMut::new(VecMemory::new(vec))
     }
 }
 
@@ -398,11 +402,11 @@ impl DeviceBytes {
     pub fn slice(&self, range: impl RangeBounds<usize>) -> DeviceBytes {
         let start = match range.start_bound() {
             Bound::Included(&n) => n,
-            Bound::Excluded(&n) => n + 1,
+            Bound::Excluded(&n) => n.saturating_add(1),
             Bound::Unbounded => 0,
         };
         let end = match range.end_bound() {
-            Bound::Included(&n) => n + 1,
+            Bound::Included(&n) => n.saturating_add(1),
             Bound::Excluded(&n) => n,
             Bound::Unbounded => self.len(),
         };
@@ -432,11 +436,7 @@ mod tests {
     use super::*;
 
     fn block(capacity: usize) -> BlockMut {
-        let mut block = BlockMut::from(Vec::with_capacity(capacity));
-        if block.len() > capacity {
-            drop(block.split_off(capacity));
-        }
-        block
+        BlockMut::with_capacity(capacity)
     }
 
     #[test]
@@ -501,6 +501,30 @@ mod tests {
         assert_eq!(Arc::strong_count(&guard), 2);
         drop(bytes);
         assert_eq!(Arc::strong_count(&guard), 1);
+    }
+
+    #[test]
+    fn memory_without_bytes_may_have_no_address() {
+        struct Null;
+        // SAFETY: there are no bytes.
+        unsafe impl Memory for Null {
+            fn place(&self) -> Place {
+                Place::Host
+            }
+            fn ptr(&self) -> *mut u8 {
+                std::ptr::null_mut()
+            }
+            fn len(&self) -> usize {
+                0
+            }
+            fn as_any(&self) -> &dyn std::any::Any {
+                self
+            }
+        }
+        let mut b = BlockMut::new(Null);
+        b.put(b"").unwrap();
+        assert!(b.filled().is_empty() && b.unfilled().is_empty());
+        assert!(b.freeze().is_empty());
     }
 
     #[test]

@@ -49,6 +49,9 @@ impl fmt::Display for Place {
 /// - the `len()` bytes from `ptr()` are valid for reads and writes at `place()`, and do not move;
 /// - nobody reads or writes them except through the blocks made from this value;
 /// - if `place()` [is host accessible](Place::is_host_accessible), `len()` is at most `isize::MAX`.
+///
+/// A part of the memory may be handed out while other parts live on in other blocks: the words about bytes are
+/// then about that part.
 pub unsafe trait Memory: Send + Sync + 'static {
     /// Where the bytes are.
     fn place(&self) -> Place;
@@ -69,9 +72,9 @@ pub unsafe trait Memory: Send + Sync + 'static {
     fn as_any(&self) -> &dyn Any;
 }
 
-/// Page-aligned host memory of its own, straight from the kernel; huge pages are asked for from 2 MiB on.
+/// Page-aligned host memory of its own; from 128 KiB on straight from the kernel, from 2 MiB on with huge pages.
 ///
-/// Given back to the kernel on drop. Not resident until touched: see [`populate`](Self::populate).
+/// Its content is undefined. Not resident until touched: see [`populate`](Self::populate).
 #[derive(Debug)]
 pub struct HostMemory {
     region: Region,

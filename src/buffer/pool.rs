@@ -17,6 +17,9 @@ use crate::sys::Generation;
 pub struct PoolOptions {
     /// Most bytes kept for later while nobody uses them. Default 64 MiB.
     pub keep: usize,
+    /// Most bytes kept beside a new block, when none of those kept had its size: the oldest go. Without it a program
+    /// that changes from one size to another would hold both. Default 16 MiB.
+    pub spare: usize,
     /// Most bytes of one block. Default: the memory of the machine.
     pub max_block: usize,
 }
@@ -25,6 +28,7 @@ impl Default for PoolOptions {
     fn default() -> Self {
         PoolOptions {
             keep: 64 << 20,
+            spare: 16 << 20,
             max_block: usize::try_from(crate::sys::total_memory()).unwrap_or(usize::MAX),
         }
     }
@@ -35,6 +39,13 @@ impl PoolOptions {
     #[must_use]
     pub fn keep(mut self, bytes: usize) -> Self {
         self.keep = bytes;
+        self
+    }
+
+    /// Sets [`spare`](Self::spare).
+    #[must_use]
+    pub fn spare(mut self, bytes: usize) -> Self {
+        self.spare = bytes;
         self
     }
 
@@ -83,10 +94,6 @@ struct Kept {
 /// More blocks than this are not worth searching.
 const MAX_KEPT_BLOCKS: usize = 256;
 
-/// Blocks of all sizes may be kept up to here beside a new one; past it the oldest go. Without it a program that
-/// changes from one size to another would hold both.
-const SPARE: usize = 16 << 20;
-
 impl Kept {
     /// Moves the oldest blocks to `evicted` until at most `keep` bytes are kept, and a block fits the list.
     fn evict(&mut self, keep: usize, evicted: &mut Vec<HostMemory>) {
@@ -131,11 +138,29 @@ impl Pool {
                 cap: inner.options.max_block as u64,
             })
         };
-        if !inner.generation.is_current() {
-            return Err(Error::new(ErrorKind::Forked));
-        }
         if len > inner.options.max_block {
             return Err(refused());
+        }
+        self.take_over_cap(len)
+    }
+
+    /// Most bytes of one block.
+    pub(crate) fn max_block(&self) -> usize {
+        self.0.options.max_block
+    }
+
+    /// [`take`](Self::take) without the cap, for what alignment adds to a range that was checked, and for the
+    /// bounded blocks that bytes only pass through.
+    pub(crate) fn take_over_cap(&self, len: usize) -> Result<BlockMut> {
+        let inner = &self.0;
+        let refused = || {
+            Error::new(ErrorKind::OutOfMemory {
+                wanted: len as u64,
+                cap: inner.options.max_block as u64,
+            })
+        };
+        if !inner.generation.is_current() {
+            return Err(Error::new(ErrorKind::Forked));
         }
         let class = size_class(len).ok_or_else(refused)?;
         let mut evicted = Vec::new();
@@ -150,8 +175,7 @@ impl Pool {
                 }
                 None => {
                     kept.stats.allocated += 1;
-                    // Blocks of sizes that are not asked for any more make room for the new one.
-                    kept.evict(SPARE.saturating_sub(class), &mut evicted);
+                    kept.evict(inner.options.spare.saturating_sub(class), &mut evicted);
                 }
             }
             block
@@ -293,7 +317,7 @@ mod tests {
         ));
         assert_eq!(pool.stats().kept, 4096 + (16 << 20));
         drop(take(&pool, 1 << 20));
-        assert!(pool.stats().kept <= SPARE, "{:?}", pool.stats());
+        assert!(pool.stats().kept <= 16 << 20, "{:?}", pool.stats());
         drop(take(&pool, 20 << 20));
         assert_eq!(pool.stats().kept, 20 << 20);
     }

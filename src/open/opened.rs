@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -31,6 +30,12 @@ pub(super) struct Rules {
     pub(super) policy: CachePolicy,
     pub(super) check: VersionCheck,
     pub(super) promised: bool,
+}
+
+impl Rules {
+    fn demands_direct(&self) -> bool {
+        self.only == Some(Route::PreadDirect) || self.policy == CachePolicy::Bypass
+    }
 }
 
 /// An open source, read by the route that suits each range. Made by [`open`](super::open) and
@@ -107,6 +112,10 @@ impl Opened {
             rules,
         };
         routes.check_demands()?;
+        let source = match routes.direct.get() {
+            Some(Ok(direct)) => source.through(name, direct.source().limits()),
+            _ => source,
+        };
         tracing::debug!(
             name = %source.name(),
             len = source.len(),
@@ -166,6 +175,14 @@ impl FileRoutes {
     /// A route or policy that was demanded works, or opening fails with its reason.
     fn check_demands(&self) -> Result<()> {
         let rules = &self.rules;
+        if rules.policy == CachePolicy::DropBehind
+            && matches!(rules.only, Some(Route::PreadDirect | Route::Mmap))
+        {
+            let what =
+                "only reads through the page cache can drop behind; ask for pread, or for no route";
+            let kind = ErrorKind::InvalidOption { what: what.into() };
+            return Err(Error::new(kind).named(self.file.name()));
+        }
         let unavailable = |route: Route, why: Refusal| {
             let engine = route.name();
             Err(Error::new(ErrorKind::Unavailable { engine, why }).named(self.file.name()))
@@ -179,7 +196,7 @@ impl FileRoutes {
             Some(Route::Mmap) => {
                 return match self.mapped() {
                     Ok(_) => Ok(()),
-                    Err(why) => unavailable(Route::Mmap, why.clone()),
+                    Err(why) => unavailable(Route::Mmap, why),
                 };
             }
             Some(Route::Pread) | None => {}
@@ -188,49 +205,76 @@ impl FileRoutes {
                 return unavailable(route, Refusal::NotForThisFile { what: what.into() });
             }
         }
-        let direct = rules.only == Some(Route::PreadDirect) || rules.policy == CachePolicy::Bypass;
-        if !direct {
+        if !rules.demands_direct() {
             return Ok(());
         }
         match self.direct() {
             Ok(_) => Ok(()),
-            Err(why) => unavailable(Route::PreadDirect, why.clone()),
+            Err(why) => unavailable(Route::PreadDirect, why),
         }
     }
 
-    fn direct(&self) -> Result<&PreadReader, &Refusal> {
-        self.direct
-            .get_or_init(|| {
-                let direct = DirectFile::open(&self.file)?;
-                Ok(PreadReader::direct(
-                    self.file.clone(),
-                    direct,
-                    &self.source,
-                    self.engine.workers().clone(),
-                    self.engine.pool().clone(),
-                    self.rules.check,
-                ))
-            })
-            .as_ref()
+    fn direct(&self) -> Result<&PreadReader, Refusal> {
+        self.once(&self.direct, || {
+            let direct = DirectFile::open(&self.file)?;
+            // Demanded, it has to work; chosen, it may turn out not to, and nothing waits to find out.
+            let demanded = self.rules.demands_direct();
+            if demanded {
+                direct.probe(self.file.len())?;
+            }
+            Ok(PreadReader::direct(
+                self.file.clone(),
+                direct,
+                !demanded,
+                &self.source,
+                self.engine.workers().clone(),
+                self.engine.pool().clone(),
+                self.rules.check,
+            ))
+        })
     }
 
     #[allow(unsafe_code)]
-    fn mapped(&self) -> Result<&MmapReader, &Refusal> {
-        self.mapped
-            .get_or_init(|| {
-                if !cfg!(feature = "mmap") {
-                    return Err(Refusal::NotCompiledIn { feature: "mmap" });
+    fn mapped(&self) -> Result<&MmapReader, Refusal> {
+        self.once(&self.mapped, || {
+            if !self.rules.promised && MmapReader::COMPILED {
+                return Err(Refusal::NeedsPromise);
+            }
+            let workers = self.engine.workers().clone();
+            // SAFETY: whoever called `assume_immutable` promised that the content stays.
+            unsafe { MmapReader::new(self.file.clone(), &self.source, workers, self.rules.check) }
+        })
+    }
+
+    /// The reader in `cell`, made if there is none. No lock is held while it is made, which a fork could leave locked
+    /// in the child; of two that are made at once, one is dropped.
+    fn once<'a, R>(
+        &self,
+        cell: &'a OnceLock<Result<R, Refusal>>,
+        make: impl FnOnce() -> Result<R, Refusal>,
+    ) -> Result<&'a R, Refusal> {
+        if cell.get().is_none() {
+            // In a forked child nothing is opened: what is asked for will be refused.
+            self.source
+                .check(&(0..0))
+                .map_err(|error| Refusal::NotForThisFile {
+                    what: error.kind().to_string().into(),
+                })?;
+            match make() {
+                // The next one may have more luck: it was not the file's fault.
+                Err(Refusal::Os { op, source }) if is_passing(&source) => {
+                    return Err(Refusal::Os { op, source });
                 }
-                if !self.rules.promised {
-                    return Err(Refusal::NeedsPromise);
-                }
-                let workers = self.engine.workers().clone();
-                // SAFETY: whoever called `assume_immutable` promised that the content stays.
-                unsafe {
-                    MmapReader::new(self.file.clone(), &self.source, workers, self.rules.check)
-                }
-            })
-            .as_ref()
+                made => drop(cell.set(made)),
+            }
+        }
+        match cell.get() {
+            Some(Ok(reader)) => Ok(reader),
+            Some(Err(refusal)) => Err(refusal.clone()),
+            None => Err(Refusal::NotForThisFile {
+                what: "it could not be made".into(),
+            }),
+        }
     }
 
     /// The route for one range.
@@ -260,8 +304,8 @@ impl FileRoutes {
             return Route::Pread;
         }
         match self.direct() {
-            Ok(_) => Route::PreadDirect,
-            Err(_) => Route::Pread,
+            Ok(direct) if !direct.was_refused() => Route::PreadDirect,
+            _ => Route::Pread,
         }
     }
 
@@ -325,36 +369,43 @@ impl FileRoutes {
     fn route_of(&self, read: &Read) -> Route {
         match read.dest {
             // Bringing bytes near means the page cache, whatever reads them later.
-            Dest::Prefetch if self.rules.only.is_none() => Route::Pread,
+            Dest::Prefetch if self.rules.only.is_none() && !self.rules.demands_direct() => {
+                Route::Pread
+            }
             Dest::Into(_) => self.choose(&read.range, false),
             _ => self.choose(&read.range, true),
         }
     }
 
-    fn read_now(&self, reads: &mut [ReadInto<'_>]) -> Result<()> {
-        match reads {
-            [] => self.buffered.read_now(reads),
-            [one] => self.reader_for(&one.range()).read_now(reads),
-            many => {
-                // Neighbours of one route together, so that they share a version check.
-                let mut rest = many;
-                while let Some(first) = rest.first() {
-                    let reader = self.reader_for(&first.range());
-                    let same = |read: &ReadInto<'_>| {
-                        std::ptr::addr_eq(self.reader_for(&read.range()), reader)
-                    };
-                    let n = rest.iter().take_while(|read| same(read)).count();
-                    let (now, later) = rest.split_at_mut(n.max(1));
-                    reader.read_now(now)?;
-                    rest = later;
-                }
-                Ok(())
-            }
+    fn read_now(&self, mut reads: &mut [ReadInto<'_>]) -> Result<()> {
+        if reads
+            .iter()
+            .any(|read| self.source.check(&read.range()).is_err())
+        {
+            // Refused before a route is looked for; any engine says how.
+            return self.buffered.read_now(reads);
         }
+        if let [one] = reads {
+            return self.reader_for(&one.range()).read_now(reads);
+        }
+        let routes: Vec<Route> = reads
+            .iter()
+            .map(|read| self.choose(&read.range(), false))
+            .collect();
+        // Neighbours of one route together, so that they share a version check.
+        for run in routes.chunk_by(|a, b| a == b) {
+            let (now, later) = reads.split_at_mut(run.len());
+            self.reader(run[0]).read_now(now)?;
+            reads = later;
+        }
+        Ok(())
     }
 
     fn reader_for(&self, range: &Range<u64>) -> &dyn Reader {
-        let route = self.choose(range, false);
+        self.reader(self.choose(range, false))
+    }
+
+    fn reader(&self, route: Route) -> &dyn Reader {
         match (route, self.direct.get(), self.mapped.get()) {
             (Route::PreadDirect, Some(Ok(direct)), _) => direct,
             (Route::Mmap, _, Some(Ok(mapped))) => mapped,
@@ -372,6 +423,13 @@ impl FileRoutes {
             facts.push(("bytes in page cache", resident.to_string()));
         }
         facts
+    }
+
+    /// The file, unless reads are to go another way than the kernel would.
+    fn local_file(&self) -> Option<LocalFile<'_>> {
+        let cached = matches!(self.rules.policy, CachePolicy::Auto | CachePolicy::Keep);
+        let free = matches!(self.rules.only, None | Some(Route::Pread));
+        (cached && free).then(|| LocalFile::new(self.file.fd(), 0, self.file.version()))
     }
 
     fn verdicts(&self) -> Vec<(Route, Verdict)> {
@@ -402,10 +460,10 @@ impl FileRoutes {
                 false => Verdict::Used,
             }
         });
-        let direct = verdict(Route::PreadDirect, self.direct().err().cloned(), &|| {
+        let direct = verdict(Route::PreadDirect, self.direct().err(), &|| {
             Verdict::NotChosen(self.why_not_direct())
         });
-        let mapped = verdict(Route::Mmap, self.mapped().err().cloned(), &|| {
+        let mapped = verdict(Route::Mmap, self.mapped().err(), &|| {
             Verdict::NotChosen("all destinations were given".into())
         });
         let memory = Verdict::Refused(Refusal::NotForThisFile {
@@ -446,6 +504,14 @@ impl FileRoutes {
     }
 }
 
+/// Whether a refusal is about the process or the machine at this moment.
+fn is_passing(error: &std::io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN | libc::EINTR)
+    )
+}
+
 impl Reader for Opened {
     fn source(&self) -> &Source {
         &self.source
@@ -472,11 +538,7 @@ impl Reader for Opened {
     fn local_file(&self) -> Option<LocalFile<'_>> {
         match &self.routes {
             Routes::Memory { .. } => None,
-            Routes::File(routes) => Some(LocalFile {
-                fd: routes.file.file().as_fd(),
-                start: 0,
-                version: routes.file.version(),
-            }),
+            Routes::File(routes) => routes.local_file(),
         }
     }
 }

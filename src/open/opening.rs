@@ -30,7 +30,21 @@ struct Shared {
 #[derive(Default)]
 struct State {
     result: Option<Result<Arc<Opened>>>,
+    /// The result was taken.
+    taken: bool,
     waker: Option<Waker>,
+}
+
+impl State {
+    fn take(&mut self) -> Option<Result<Arc<Opened>>> {
+        if self.taken {
+            // Polled or waited for again after it was ready.
+            return Some(Err(Error::new(ErrorKind::Abandoned)));
+        }
+        let result = self.result.take();
+        self.taken = result.is_some();
+        result
+    }
 }
 
 impl Shared {
@@ -89,7 +103,7 @@ impl Opening {
             shared: shared.clone(),
         });
         if let Err(error) = workers.run(&job, 1, Priority::Foreground) {
-            shared.finish(Err(Error::io("start a thread", error)));
+            shared.finish(Err(error));
         }
         Opening {
             shared,
@@ -105,7 +119,7 @@ impl Opening {
         self.check_process()?;
         let mut state = self.shared.lock();
         loop {
-            if let Some(result) = state.result.take() {
+            if let Some(result) = state.take() {
                 return result;
             }
             state = self
@@ -130,7 +144,7 @@ impl Future for Opening {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.check_process()?;
         let mut state = self.shared.lock();
-        if let Some(result) = state.result.take() {
+        if let Some(result) = state.take() {
             return Poll::Ready(result);
         }
         let old = state.waker.replace(cx.waker().clone());

@@ -55,7 +55,7 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// The default engine, any route, the system's cache policy, the version checked after each request.
+    /// The default engine, any route, [`CachePolicy::Auto`], the version checked after each request.
     pub fn new() -> Self {
         OpenOptions::default()
     }
@@ -113,7 +113,7 @@ impl OpenOptions {
     /// [`ErrorKind::Unavailable`] if the route asked for cannot be used, [`ErrorKind::TooLarge`] for an endless
     /// pseudo file.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Arc<Opened>> {
-        self.file(OpenFile::open(path.as_ref())?)
+        self.file(OpenFile::open(path.as_ref())?, true)
     }
 
     /// Opens a path on a thread of the engine: await it, or [`wait`](Opening::wait).
@@ -130,7 +130,8 @@ impl OpenOptions {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_file(&self, file: impl Into<OwnedFd>, name: &str) -> Result<Arc<Opened>> {
-        self.file(OpenFile::from_file(File::from(file.into()), name.into())?)
+        let file = OpenFile::from_file(File::from(file.into()), name.into())?;
+        self.file(file, false)
     }
 
     /// Takes bytes that are in memory already.
@@ -139,23 +140,22 @@ impl OpenOptions {
     /// [`ErrorKind::Unavailable`] if a route other than memory was asked for.
     pub fn open_bytes(&self, bytes: impl Into<Bytes>, name: &str) -> Result<Arc<Opened>> {
         let bytes = bytes.into();
-        let version = Version::Immutable {
-            size: bytes.len() as u64,
-        };
+        let version = Version::immutable(bytes.len() as u64);
         self.memory(bytes, name.into(), version, "it is bytes in memory")
     }
 
-    fn file(&self, file: OpenFile) -> Result<Arc<Opened>> {
+    fn file(&self, file: OpenFile, ours: bool) -> Result<Arc<Opened>> {
         let engine = self.engine.clone().unwrap_or_default();
         if file.len() == 0 || file.file_system() == FileSystem::Pseudo {
             let content = self.unsized_content(&file)?;
             if !content.is_empty() || file.len() > 0 {
-                let version = Version::Immutable {
-                    size: content.len() as u64,
-                };
+                let version = Version::immutable(content.len() as u64);
                 let why = "it does not tell its length, so it was read at the open";
                 return self.memory(content, file.name().clone(), version, why);
             }
+        }
+        if ours {
+            file.set_blocking()?;
         }
         Ok(Arc::new(Opened::file(file, engine, self.rules.clone())?))
     }

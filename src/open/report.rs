@@ -22,7 +22,7 @@ pub struct Report {
     pub resident: Option<u64>,
     /// Facts that the choice rests on, as `name: value`.
     pub facts: Vec<(&'static str, String)>,
-    /// All routes that there are, in the order of preference.
+    /// All routes that there are, in the order in which they are thought of.
     pub candidates: Vec<Candidate>,
     /// What was read so far.
     pub counters: CounterSnapshot,

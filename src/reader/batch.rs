@@ -15,7 +15,8 @@ pub enum Dest {
     /// Memory of the engine's choice at this place: often without a copy (a mapping, memory, a shared block).
     /// Plain engines know [`Place::Host`] only and refuse the others.
     Any(Place),
-    /// The unfilled part of this block, of which as many bytes are filled as the range has.
+    /// The unfilled part of this block, of which as many bytes are filled as the range has. What is delivered is all
+    /// that is filled then, with what was before.
     Into(BlockMut),
     /// Nowhere: the bytes are brought as near as the engine can without waiting (the page cache, a cache
     /// wrapper), and an empty block is delivered. A hint; an engine that cannot does nothing.
@@ -86,7 +87,7 @@ impl Batch {
 
     /// Adds a read into `block`.
     #[must_use]
-    pub fn into_block(self, range: Range<u64>, block: BlockMut) -> Self {
+    pub fn read_into(self, range: Range<u64>, block: BlockMut) -> Self {
         self.push(range, Dest::Into(block))
     }
 
@@ -123,14 +124,15 @@ impl Batch {
         counters.add_reads(self.reads.len() as u64);
         let pending = Pending::new(source, &self.reads, self.options.deadline);
         let mut started = Vec::with_capacity(self.reads.len());
-        let mut requested = 0;
+        let mut requested = 0u64;
         let mut refused = self.refused;
         refused.sort_by_key(|(index, _)| *index);
         refused.dedup_by_key(|(index, _)| *index);
         let mut refused = refused.into_iter().peekable();
         for (index, read) in self.reads.into_iter().enumerate() {
-            let ticket = Ticket::new(&pending, index, read.len());
+            let ticket = Ticket::new(&pending, index, &read);
             if let Some((_, error)) = refused.next_if(|(at, _)| *at == index) {
+                let error = source.place(error, read.range.clone());
                 ticket.finish(Err(Failed::new(error, read.dest)));
                 continue;
             }
@@ -158,7 +160,7 @@ impl Batch {
                 }
                 dest => {
                     if !matches!(dest, Dest::Prefetch) {
-                        requested += wanted;
+                        requested = requested.saturating_add(wanted);
                     }
                     let range = read.range;
                     started.push((Read { range, dest }, ticket));

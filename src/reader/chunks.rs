@@ -66,8 +66,11 @@ impl ChunkOptions {
 /// The chunks of a range in order: an iterator that parks the thread; [`stream`](Self::stream) for tasks.
 ///
 /// Reads ahead within the window while the source makes it wait. While bytes come at once (they are in memory)
-/// it stays one chunk ahead, so that a loop that drops each chunk runs in the same warm block. After an error
-/// there are no more chunks.
+/// it does not read ahead, so that a loop that drops each chunk runs in the same warm block. After an error there are
+/// no more chunks.
+///
+/// A reader of a file chooses the route for each chunk: streams of large files that are not in the page cache are
+/// read past it, which is faster, if chunks are of 4 MiB and more ([`ChunkOptions::size`]).
 ///
 /// ```
 /// use std::sync::Arc;
@@ -81,6 +84,7 @@ impl ChunkOptions {
 /// assert_eq!(total, 10_000);
 /// # Ok::<(), feedwater::Error>(())
 /// ```
+#[must_use = "iterators do nothing unless used"]
 pub struct Chunks<R: Reader + ?Sized> {
     reader: Arc<R>,
     /// What has not been asked for.
@@ -176,6 +180,8 @@ impl<R: Reader + ?Sized> Iterator for Chunks<R> {
         Some(self.delivered(len, result))
     }
 }
+
+impl<R: Reader + ?Sized> std::iter::FusedIterator for Chunks<R> {}
 
 impl<R: Reader + ?Sized> fmt::Debug for Chunks<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

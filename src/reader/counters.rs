@@ -23,7 +23,7 @@ pub enum Route {
 
 impl Route {
     /// All of them.
-    pub const ALL: [Route; 5] = [
+    pub const ALL: &'static [Route] = &[
         Route::Memory,
         Route::Pread,
         Route::PreadDirect,
@@ -31,7 +31,7 @@ impl Route {
         Route::Other,
     ];
 
-    /// The name of the engine that this is, as [`Engine`](crate::Engine) options and errors spell it.
+    /// The name of the engine that this is, as errors and reports spell it, and [`str::parse`] reads it.
     pub fn name(self) -> &'static str {
         match self {
             Route::Memory => "memory",
@@ -48,9 +48,13 @@ impl std::str::FromStr for Route {
 
     /// The route with this [name](Route::name).
     fn from_str(name: &str) -> Result<Self> {
-        let found = Route::ALL.into_iter().find(|route| route.name() == name);
+        let found = Route::ALL
+            .iter()
+            .copied()
+            .find(|route| route.name() == name);
         found.ok_or_else(|| {
-            let names = Route::ALL.map(Route::name).join(", ");
+            let names: Vec<_> = Route::ALL.iter().map(|route| route.name()).collect();
+            let names = names.join(", ");
             let what = format!("{name:?} is no route; there are {names}").into();
             Error::new(ErrorKind::InvalidOption { what })
         })
@@ -63,12 +67,14 @@ impl fmt::Display for Route {
     }
 }
 
+const ROUTES: usize = Route::ALL.len();
+
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident, $add:ident;)*) => {
         /// Running totals of a source, shared by all readers of it. Reading and adding never waits.
         #[derive(Debug, Default)]
         pub struct Counters {
-            routes: [AtomicU64; Route::ALL.len()],
+            routes: [AtomicU64; ROUTES],
             $($name: AtomicU64,)*
         }
 
@@ -76,8 +82,7 @@ macro_rules! counters {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct CounterSnapshot {
-            /// Bytes delivered by each route, in the order of [`Route::ALL`].
-            pub routes: [u64; Route::ALL.len()],
+            routes: [u64; ROUTES],
             $($(#[$doc])* pub $name: u64,)*
         }
 
@@ -114,9 +119,11 @@ counters! {
     /// Bytes copied once more for alignment, out of a block that a small slice would have pinned, or through
     /// staging memory to a device.
     bounced, add_bounced;
-    /// Requests repeated after a short read, `EINTR` or `EAGAIN`.
+    /// Requests repeated after a short read or `EINTR`. Not those that found nothing in the page cache and were
+    /// handed to a thread.
     retried, add_retried;
-    /// Bytes known to have come from the page cache, without waiting for a device.
+    /// Bytes known to have come from the page cache, as `submit` copied them without waiting. (`read_now` waits, and
+    /// does not know.)
     from_cache, add_from_cache;
 }
 
@@ -138,7 +145,8 @@ impl CounterSnapshot {
     /// The route with the most bytes, if any byte was delivered.
     pub fn main_route(&self) -> Option<Route> {
         Route::ALL
-            .into_iter()
+            .iter()
+            .copied()
             .filter(|route| self.route(*route) > 0)
             .max_by_key(|route| self.route(*route))
     }
@@ -151,7 +159,7 @@ mod tests {
     #[test]
     fn every_route_is_found_by_its_name() {
         for route in Route::ALL {
-            assert_eq!(route.name().parse::<Route>().unwrap(), route);
+            assert_eq!(route.name().parse::<Route>().unwrap(), *route);
         }
         let error = "fast".parse::<Route>().unwrap_err();
         assert!(

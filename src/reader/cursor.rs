@@ -118,6 +118,9 @@ impl<R: Reader + ?Sized> BufRead for Cursor<R> {
 
 impl<R: Reader + ?Sized> Read for Cursor<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.left() == 0 {
+            return Ok(0);
+        }
         if self.buffered().is_empty() && out.len() >= self.next_size {
             let n = usize::try_from(self.left())
                 .unwrap_or(usize::MAX)

@@ -25,6 +25,13 @@ use crate::error::{ErrorKind, Result};
 /// # Ok::<(), feedwater::Error>(())
 /// ```
 pub trait ReaderExt: Reader {
+    /// Length of the source in bytes.
+    // A source of no bytes is nothing special, so there is no `is_empty`.
+    #[allow(clippy::len_without_is_empty)]
+    fn len(&self) -> u64 {
+        self.source().len()
+    }
+
     /// Starts reading one range into host memory; await it or [`wait`](PendingRead::wait).
     fn read(&self, range: Range<u64>) -> PendingRead {
         PendingRead::new(self.submit(Batch::new().any(range)))
@@ -56,31 +63,31 @@ pub trait ReaderExt: Reader {
 
     /// Asks for `ranges` to be brought near (the page cache, a cache wrapper), as they will be read soon.
     ///
-    /// A hint: what comes back only says when it has been taken. Drop it freely, the hint stays given.
-    fn prefetch(&self, ranges: &[Range<u64>]) -> Pending {
+    /// A hint: it has no outcome. [`Batch::prefetch`] is the same with one.
+    fn prefetch(&self, ranges: &[Range<u64>]) {
         let batch = ranges
             .iter()
             .fold(Batch::new(), |batch, range| batch.prefetch(range.clone()));
-        self.submit(batch)
+        drop(self.submit(batch));
     }
 
     /// Reads `range` in order, in chunks, keeping a window of them in flight: an iterator, or a stream by
     /// [`Chunks::stream`].
-    fn chunks(self: Arc<Self>, range: Range<u64>, options: ChunkOptions) -> Chunks<Self> {
-        Chunks::new(self, range, options)
+    fn chunks(self: &Arc<Self>, range: Range<u64>, options: ChunkOptions) -> Chunks<Self> {
+        Chunks::new(self.clone(), range, options)
     }
 
     /// A position in the source: `Read + Seek + BufRead`, for code that wants a file.
-    fn cursor(self: Arc<Self>) -> Cursor<Self> {
-        Cursor::new(self)
+    fn cursor(self: &Arc<Self>) -> Cursor<Self> {
+        Cursor::new(self.clone())
     }
 
     /// A range of the source as a reader of its own.
     ///
     /// # Errors
     /// [`OutOfBounds`](crate::ErrorKind::OutOfBounds) if the range is not inside.
-    fn slice(self: Arc<Self>, range: Range<u64>) -> Result<Slice<Self>> {
-        Slice::new(self, range)
+    fn slice(self: &Arc<Self>, range: Range<u64>) -> Result<Slice<Self>> {
+        Slice::new(self.clone(), range)
     }
 }
 
@@ -119,15 +126,23 @@ pub fn read_now_by_submit<R: Reader + ?Sized>(
     reads: &mut [ReadInto<'_>],
 ) -> Result<()> {
     let pending = reader.submit(Batch::of(reads.iter().map(ReadInto::range)));
+    let mut missing = reads.len();
     for (index, outcome) in pending {
+        missing = missing.saturating_sub(1);
         let block = outcome?.into_host()?;
         if let Some(read) = reads.get_mut(index) {
             if block.len() != read.buf.len() {
-                // An engine that breaks the contract must not pass for one that read everything.
-                return Err(reader.source().error(ErrorKind::Abandoned, read.range()));
+                let (wanted, got) = (read.buf.len() as u64, block.len() as u64);
+                let kind = ErrorKind::WrongLength { wanted, got };
+                return Err(reader.source().error(kind, read.range()));
             }
             read.buf.copy_from_slice(&block);
         }
+    }
+    if missing > 0 {
+        // An engine that breaks the contract must not pass for one that read everything.
+        let range = reads.first().map_or(0..0, ReadInto::range);
+        return Err(reader.source().error(ErrorKind::Abandoned, range));
     }
     Ok(())
 }

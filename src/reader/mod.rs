@@ -50,7 +50,8 @@ use crate::error::Result;
 ///   versions; a path that now leads to another file is no error, the opened one is read on.
 /// - **Places.** A plain engine refuses destinations on a device; [`Staged`] adds them.
 /// - **After an error** the reader can be used on.
-/// - **Threads.** All methods may be called from many threads at once. Nothing runs user code except wakers.
+/// - **Threads.** All methods may be called from many threads at once. Engine threads run code of others only to wake
+///   tasks and to release memory; neither may wait for a read of the same engine.
 /// - **Fork.** In a child process every call answers [`Forked`](crate::ErrorKind::Forked).
 ///
 /// A wrapper forwards the three required methods; comfort lives in [`ReaderExt`], which nobody forwards.

@@ -14,7 +14,8 @@ use crate::version::Version;
 /// [`ReaderExt::slice`](super::ReaderExt::slice).
 ///
 /// Bounds are those of the slice. Other errors come from the reader below and carry its offsets, since they
-/// speak of the file. Counters are shared with it. The version is the file's with the slice's length.
+/// speak of the file. Counters are shared with it. The version is a [part](Version::Part) of
+/// the file's.
 #[derive(Debug)]
 pub struct Slice<R: Reader + ?Sized> {
     inner: Arc<R>,
@@ -27,13 +28,16 @@ impl<R: Reader + ?Sized> Slice<R> {
         let whole = inner.source();
         whole.check(&range)?;
         let name = format!("{}[{}..{}]", whole.name(), range.start, range.end);
-        let mut version = whole.version().clone();
-        let len = range.end - range.start;
-        match &mut version {
-            Version::File(file) => file.size = len,
-            Version::Etag { size, .. } | Version::Immutable { size } => *size = len,
+        let version = Version::Part {
+            whole: Arc::new(whole.version().clone()),
+            range: range.clone(),
+        };
+        // Offsets of the slice are aligned as those of the file only if it begins so.
+        let mut limits = whole.limits();
+        if !range.start.is_multiple_of(limits.align as u64) {
+            limits.align = 1;
         }
-        let source = whole.derived(name.into(), version);
+        let source = whole.derived(name.into(), version, limits);
         Ok(Slice {
             start: range.start,
             source,
@@ -110,6 +114,18 @@ mod tests {
         assert!(matches!(error.kind(), ErrorKind::OutOfBounds { len: 5 }));
         let inner = slice.slice(4..5).unwrap();
         assert_eq!(inner.read_all().wait().unwrap(), "6");
+    }
+
+    #[test]
+    fn versions_of_other_parts_and_other_memory_differ() {
+        let reader = Arc::new(MemoryReader::new("0123456789"));
+        let version = |range| reader.slice(range).unwrap().source().version().clone();
+        assert_eq!(version(0..5), version(0..5));
+        assert_ne!(version(0..5), version(5..10));
+        assert_ne!(&version(0..10), reader.source().version());
+        let other = MemoryReader::new("9876543210");
+        assert_ne!(other.source().version(), reader.source().version());
+        assert_eq!(version(2..7).size(), 5);
     }
 
     #[test]

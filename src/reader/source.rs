@@ -161,10 +161,11 @@ impl Source {
         error.named(&self.name).at(range).by(self.engine)
     }
 
-    pub(crate) fn derived(&self, name: Arc<str>, version: Version) -> Self {
+    pub(super) fn derived(&self, name: Arc<str>, version: Version, limits: Limits) -> Self {
         Source {
             name,
             version,
+            limits,
             ..self.clone()
         }
     }
@@ -172,6 +173,7 @@ impl Source {
 
 /// A file of this system that holds the bytes of a reader; see [`Reader::local_file`](super::Reader::local_file).
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct LocalFile<'a> {
     /// Open for reading. Its position means nothing.
     pub fd: BorrowedFd<'a>,
@@ -179,6 +181,13 @@ pub struct LocalFile<'a> {
     pub start: u64,
     /// The whole file, as it was opened.
     pub version: FileVersion,
+}
+
+impl<'a> LocalFile<'a> {
+    /// The bytes of `fd` from `start` on, in the state that `version` names.
+    pub fn new(fd: BorrowedFd<'a>, start: u64, version: FileVersion) -> Self {
+        LocalFile { fd, start, version }
+    }
 }
 
 impl fmt::Debug for Source {

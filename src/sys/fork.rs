@@ -1,7 +1,6 @@
 //! Noticing a fork: which process, in a line of forks, something was made in.
 #![allow(unsafe_code)]
 
-use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,44 +21,13 @@ enum Mark {
 
 fn mark() -> &'static Mark {
     static MARK: OnceLock<Mark> = OnceLock::new();
-    MARK.get_or_init(|| match wiped_word() {
+    MARK.get_or_init(|| match super::word_wiped_on_fork() {
         Some(word) => {
             word.store(LAST.load(Ordering::Relaxed), Ordering::Relaxed);
             Mark::Wiped(word)
         }
         None => Mark::ProcessId,
     })
-}
-
-#[cfg(target_os = "linux")]
-fn wiped_word() -> Option<&'static AtomicU64> {
-    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
-    let len = super::page_size();
-    // SAFETY: a fresh private mapping, placed by the kernel; nothing else refers to it.
-    let page = unsafe {
-        mmap_anonymous(
-            ptr::null_mut(),
-            len,
-            ProtFlags::READ | ProtFlags::WRITE,
-            MapFlags::PRIVATE,
-        )
-    }
-    .ok()?;
-    // SAFETY: advice for the mapping made above. On failure nobody has seen it, so it can go.
-    unsafe {
-        if madvise(page, len, Advice::LinuxWipeOnFork).is_err() {
-            let _ = munmap(page, len);
-            return None;
-        }
-    }
-    // SAFETY: the page is writable, aligned, zero (a valid u64), and is never unmapped after this point.
-    Some(unsafe { &*page.cast::<AtomicU64>() })
-}
-
-#[cfg(not(target_os = "linux"))]
-fn wiped_word() -> Option<&'static AtomicU64> {
-    let _ = ptr::null::<u8>();
-    None
 }
 
 impl Generation {

@@ -116,7 +116,7 @@ pub(crate) fn file_system(fd: BorrowedFd<'_>) -> io::Result<FileSystem> {
     // Magic numbers: linux/magic.h; statfs(2) lists most.
     Ok(match rustix::fs::fstatfs(fd)?.f_type as u32 {
         0x9fa0 | 0x6265_6572 | 0x6462_6720 | 0x7472_6163 | 0x7363_6673 | 0x6265_6570
-        | 0x0027_e0eb | 0x6367_7270 | 0xcafe_4a11 | 0x7363_6d66 => FileSystem::Pseudo,
+        | 0x0027_e0eb | 0x6367_7270 | 0xcafe_4a11 | 0xf97c_ff8c => FileSystem::Pseudo,
         0x6969 => FileSystem::Network("nfs"),
         0x517b | 0xfe53_4d42 | 0xff53_4d42 => FileSystem::Network("smb"),
         0x00c3_6400 => FileSystem::Network("ceph"),
@@ -134,7 +134,8 @@ pub(crate) fn file_system(fd: BorrowedFd<'_>) -> io::Result<FileSystem> {
         0x0102_1994 => FileSystem::Memory("tmpfs"),
         0x8584_58f6 => FileSystem::Memory("ramfs"),
         0x9584_58f6 => FileSystem::Memory("hugetlbfs"),
-        _ => FileSystem::Local("local"),
+        // Perhaps a network's: read like one.
+        _ => FileSystem::Network("unknown file system"),
     })
 }
 
@@ -207,4 +208,42 @@ pub(crate) fn total_memory() -> u64 {
 /// Whether the descriptor was opened for direct I/O, which fails for buffers that are not aligned.
 pub(crate) fn is_direct(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(rustix::fs::fcntl_getfl(fd)?.contains(rustix::fs::OFlags::DIRECT))
+}
+
+/// Asks for huge pages. A refusal (none in this kernel) only makes it slower.
+///
+/// # Safety
+/// `ptr..ptr + len` is mapped memory of the caller.
+pub(crate) unsafe fn advise_huge(ptr: *mut u8, len: usize) {
+    // SAFETY: the caller's memory, whose content does not change.
+    let _ = unsafe { rustix::mm::madvise(ptr.cast(), len, rustix::mm::Advice::LinuxHugepage) };
+}
+
+/// Makes pages resident, writable and without a later fault (Linux 5.14). Best effort.
+///
+/// # Safety
+/// `ptr..ptr + len` is memory of the caller, in whole pages.
+pub(crate) unsafe fn populate(ptr: *mut u8, len: usize) {
+    let advice = rustix::mm::Advice::LinuxPopulateWrite;
+    // SAFETY: the caller's memory, whose content does not change.
+    let _ = unsafe { rustix::mm::madvise(ptr.cast(), len, advice) };
+}
+
+/// A word in a page of its own that a forked child finds zeroed (`MADV_WIPEONFORK`, Linux 4.14).
+pub(crate) fn word_wiped_on_fork() -> Option<&'static std::sync::atomic::AtomicU64> {
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+    let len = super::page_size();
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a fresh private mapping, placed by the kernel; nothing else refers to it.
+    let page =
+        unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::PRIVATE) }.ok()?;
+    // SAFETY: advice for the mapping made above. On failure nobody has seen it, so it can go.
+    unsafe {
+        if madvise(page, len, Advice::LinuxWipeOnFork).is_err() {
+            let _ = munmap(page, len);
+            return None;
+        }
+    }
+    // SAFETY: the page is writable, aligned, zero (a valid u64), and is never unmapped after this point.
+    Some(unsafe { &*page.cast() })
 }

@@ -1,11 +1,12 @@
-//! Anonymous memory straight from the kernel: page-aligned, huge pages where large, given back when dropped.
+//! Page-aligned memory: from the kernel with huge pages where large, from the allocator where small.
 #![allow(unsafe_code)]
 
+use std::alloc::Layout;
 use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 /// Size and alignment of a huge page on x86-64 and (with 4 KiB pages) on arm64.
 const HUGE: usize = 2 << 20;
@@ -20,11 +21,20 @@ pub(crate) fn page_size() -> usize {
     })
 }
 
-/// A private anonymous mapping of its own.
+/// Smaller regions come from the allocator: a process has only so many mappings (65530 by default on Linux), and
+/// each small one would be one.
+const MAP_FROM: usize = 128 << 10;
+
+/// Page-aligned memory of its own. Its content is undefined.
 #[derive(Debug)]
 pub(crate) struct Region {
     ptr: NonNull<u8>,
     len: usize,
+}
+
+fn layout(len: usize) -> io::Result<Layout> {
+    Layout::from_size_align(len, page_size())
+        .map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))
 }
 
 // SAFETY: a region is plain memory that belongs to whoever holds the value; no thread is special to it.
@@ -33,8 +43,8 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Maps `len` bytes (rounded up to pages; at least one), aligned to 2 MiB and advised to use huge pages if
-    /// it has that much. The memory reads as zero and is not resident until touched.
+    /// Takes `len` bytes (rounded up to pages; at least one), aligned to 2 MiB and advised to use huge pages if it
+    /// has that much.
     pub(crate) fn new(len: usize) -> io::Result<Region> {
         let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
         let page = page_size();
@@ -42,6 +52,12 @@ impl Region {
             .max(1)
             .checked_next_multiple_of(page)
             .ok_or_else(too_large)?;
+        if len < MAP_FROM {
+            // SAFETY: the layout has a size, as `len` is at least a page.
+            let ptr = unsafe { std::alloc::alloc(layout(len)?) };
+            let ptr = NonNull::new(ptr).ok_or_else(too_large)?;
+            return Ok(Region { ptr, len });
+        }
         let huge = len >= HUGE;
         let slack = if huge { HUGE - page } else { 0 };
         let mapped = len.checked_add(slack).ok_or_else(too_large)?;
@@ -73,11 +89,9 @@ impl Region {
             ptr: NonNull::new(start).ok_or_else(too_large)?,
             len,
         };
-        #[cfg(target_os = "linux")]
         if huge {
-            // A refusal (no huge pages in this kernel) only makes it slower.
             // SAFETY: advice about our own mapping; it does not change its content.
-            let _ = unsafe { madvise(start.cast(), len, Advice::LinuxHugepage) };
+            unsafe { super::advise_huge(start, len) };
         }
         Ok(region)
     }
@@ -92,18 +106,20 @@ impl Region {
 
     /// Makes all pages resident now, so that later writes do not fault. Best effort.
     pub(crate) fn populate(&self) {
-        #[cfg(target_os = "linux")]
-        {
-            // SAFETY: advice about our own mapping (Linux 5.14); it writes nothing that was there.
-            let _ = unsafe { madvise(self.ptr().cast(), self.len, Advice::LinuxPopulateWrite) };
-        }
+        // SAFETY: advice about our own memory; it changes no content.
+        unsafe { super::populate(self.ptr(), self.len) };
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, whole, and the only owner is going away.
-        let _ = unsafe { munmap(self.ptr.as_ptr().cast(), self.len) };
+        if self.len >= MAP_FROM {
+            // SAFETY: the mapping is ours, whole, and the only owner is going away.
+            let _ = unsafe { munmap(self.ptr.as_ptr().cast(), self.len) };
+        } else if let Ok(layout) = layout(self.len) {
+            // SAFETY: it was allocated with this layout, and the only owner is going away.
+            unsafe { std::alloc::dealloc(self.ptr.as_ptr(), layout) };
+        }
     }
 }
 
@@ -113,7 +129,18 @@ mod tests {
 
     #[test]
     fn sizes_and_alignment() {
-        for len in [0, 1, 4096, 4097, HUGE - 1, HUGE, HUGE + 1, 5 * HUGE + 4096] {
+        for len in [
+            0,
+            1,
+            4096,
+            4097,
+            MAP_FROM - 1,
+            MAP_FROM,
+            HUGE - 1,
+            HUGE,
+            HUGE + 1,
+            5 * HUGE + 4096,
+        ] {
             let region = Region::new(len).unwrap();
             assert!(region.len() >= len.max(1) && region.len() < len + 2 * page_size());
             assert_eq!(region.ptr().align_offset(page_size()), 0);
@@ -121,11 +148,11 @@ mod tests {
                 assert_eq!(region.ptr().align_offset(HUGE), 0);
             }
             region.populate();
-            // SAFETY: first and last byte of a mapping that nobody else uses.
+            // SAFETY: first and last byte of memory that nobody else uses.
             unsafe {
                 let last = region.ptr().add(region.len() - 1);
-                assert_eq!((*region.ptr(), *last), (0, 0));
-                *last = 7;
+                (*region.ptr(), *last) = (6, 7);
+                assert_eq!(*last, 7);
             }
         }
         assert!(Region::new(usize::MAX).is_err());

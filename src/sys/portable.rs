@@ -91,3 +91,20 @@ pub(crate) fn total_memory() -> u64 {
 pub(crate) fn is_direct(_: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(false)
 }
+
+/// Not offered.
+///
+/// # Safety
+/// None needed.
+pub(crate) unsafe fn advise_huge(_: *mut u8, _: usize) {}
+
+/// Not offered.
+///
+/// # Safety
+/// None needed.
+pub(crate) unsafe fn populate(_: *mut u8, _: usize) {}
+
+/// Not offered.
+pub(crate) fn word_wiped_on_fork() -> Option<&'static std::sync::atomic::AtomicU64> {
+    None
+}

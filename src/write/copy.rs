@@ -172,7 +172,10 @@ pub(super) fn copy_from<R: Reader + ?Sized>(
     let range = options.range.clone().unwrap_or(0..reader.source().len());
     reader.source().check(&range)?;
     sink.usable()?;
+    // Until it is done the sink holds a part, also if the reader panics.
+    sink.begin();
     let outcome = run(reader, kernel, range, sink, options);
+    sink.end();
     sink.or_fail(outcome)
 }
 
@@ -231,7 +234,11 @@ fn within_kernel(
     let len = range.end - range.start;
     let mut done = 0;
     while done < len {
-        let (from, to) = (kernel.start + range.start + done, sink.len());
+        let from = kernel
+            .start
+            .saturating_add(range.start)
+            .saturating_add(done);
+        let to = sink.len();
         let step = (len - done).min(KERNEL_STEP) as usize;
         let out = &sink.out;
         match out.calls.copy_range(kernel.fd, from, &out.file, to, step) {

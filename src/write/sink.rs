@@ -179,6 +179,7 @@ impl SinkOptions {
             stage: None,
             stage_at: 0,
             failed: None,
+            copying: false,
             generation: Generation::current(),
         };
         if self.direct {
@@ -223,6 +224,7 @@ impl SinkOptions {
 /// assert!(std::fs::read(&path)?.starts_with(b"header!!"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[must_use = "nothing appears without a commit"]
 pub struct FileSink {
     pub(super) out: Output,
     dir: File,
@@ -240,6 +242,8 @@ pub struct FileSink {
     stage_at: u64,
     /// The first failure: the content has a hole from then on.
     failed: Option<Error>,
+    /// A copy has begun and not ended.
+    copying: bool,
     generation: Generation,
 }
 
@@ -318,6 +322,9 @@ impl FileSink {
     /// come to the name, [`Forked`](ErrorKind::Forked). A failed "fsync of the directory" is the exception: the new
     /// content is in place, but a crash may bring back the old.
     pub fn commit(mut self) -> Result<FileVersion> {
+        if self.copying {
+            return Err(self.error(ErrorKind::Abandoned));
+        }
         self.flush()?;
         let whole = 0..self.len;
         let out = &self.out;
@@ -377,6 +384,16 @@ impl FileSink {
             Some(error) => Err(error.clone()),
             None => Ok(()),
         }
+    }
+
+    /// A copy into it begins: until it ends, the sink holds a part.
+    pub(super) fn begin(&mut self) {
+        self.copying = true;
+    }
+
+    /// The copy ended well.
+    pub(super) fn end(&mut self) {
+        self.copying = false;
     }
 
     /// Remembers a failure, so that no commit takes the file for whole.
@@ -486,10 +503,15 @@ impl FileSink {
                 },
             }));
         };
-        let flags = OFlags::WRONLY | OFlags::CLOEXEC | flag;
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | flag;
         match rustix::fs::openat(&self.dir, name, flags, Mode::empty()) {
             Ok(file) => {
-                self.out.direct = Some(file.into());
+                let file = File::from(file);
+                let same = self.is_ours(version_of(&file));
+                if !same {
+                    return Err(self.replaced());
+                }
+                self.out.direct = Some(file);
                 Ok(())
             }
             Err(e) => Err(refused("open with O_DIRECT", e.into())),
@@ -511,10 +533,35 @@ impl FileSink {
         Ok(())
     }
 
+    /// Whether a version is of the temporary file, and not of one that somebody put in its place.
+    fn is_ours(&self, found: io::Result<FileVersion>) -> bool {
+        match (version_of(&self.out.file), found) {
+            (Ok(ours), Ok(found)) => (ours.dev, ours.inode) == (found.dev, found.inode),
+            _ => false,
+        }
+    }
+
+    fn replaced(&self) -> Error {
+        let what = "somebody put another file in the place of the temporary one";
+        self.error(ErrorKind::Unavailable {
+            engine: ENGINE,
+            why: Refusal::NotForThisFile { what: what.into() },
+        })
+    }
+
     fn rename(&self) -> Result<()> {
         let Some(temporary) = &self.temporary else {
             return Ok(());
         };
+        // A name can always be taken by others who may write to the directory; this sees all but the last moment.
+        let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+        let there = rustix::fs::statat(&self.dir, temporary, flags);
+        let ours = rustix::fs::fstat(&self.out.file);
+        if let (Ok(there), Ok(ours)) = (there, ours)
+            && (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino)
+        {
+            return Err(self.replaced());
+        }
         let calls = &self.out.calls;
         let outcome = if self.options.overwrite {
             calls.rename(&self.dir, temporary, &self.target)

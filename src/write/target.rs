@@ -6,7 +6,6 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawMode};
@@ -14,7 +13,7 @@ use rustix::io::Errno;
 
 use super::os;
 use crate::error::{Error, ErrorKind, FileKind, Result};
-use crate::version::{FileVersion, Timestamp};
+use crate::version::FileVersion;
 
 /// The directory that a name is in, and the name. The directory is held open, so that later steps mean the same
 /// one even if it is moved or the process changes its own.
@@ -152,18 +151,7 @@ pub(super) fn create_temporary(dir: &File, mode: Mode) -> Result<(OsString, File
 
 /// What `fstat` tells about an open file.
 pub(super) fn version_of(file: &File) -> io::Result<FileVersion> {
-    let meta = file.metadata()?;
-    let time = |seconds, nanoseconds| Timestamp {
-        seconds,
-        nanoseconds: u32::try_from(nanoseconds).unwrap_or(0),
-    };
-    Ok(FileVersion {
-        dev: meta.dev(),
-        inode: meta.ino(),
-        size: meta.len(),
-        mtime: time(meta.mtime(), meta.mtime_nsec()),
-        ctime: time(meta.ctime(), meta.ctime_nsec()),
-    })
+    Ok(FileVersion::from(&file.metadata()?))
 }
 
 #[cfg(test)]

@@ -4,14 +4,14 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use feedwater::conformance::{Capabilities, Content, Opened, Subject};
 use feedwater::{
     Batch, Block, BlockMut, Dest, Error, ErrorKind, Failed, FileVersion, HostMemory, Limits,
-    MemoryReader, Pending, Read, ReadInto, Reader, Result, Route, Source, Timestamp, Version,
+    MemoryReader, Pending, Read, ReadInto, Reader, Result, Route, Source, Version,
 };
 
 /// A subject whose readers read memory: made by a closure from a [`MemoryReader`] of the content.
@@ -143,18 +143,7 @@ pub(crate) enum Flaw {
 }
 
 pub(crate) fn version_of(file: &File) -> io::Result<FileVersion> {
-    let data = file.metadata()?;
-    let time = |seconds, nanoseconds: i64| Timestamp {
-        seconds,
-        nanoseconds: nanoseconds as u32,
-    };
-    Ok(FileVersion {
-        dev: data.dev(),
-        inode: data.ino(),
-        size: data.size(),
-        mtime: time(data.mtime(), data.mtime_nsec()),
-        ctime: time(data.ctime(), data.ctime_nsec()),
-    })
+    Ok(FileVersion::from(&file.metadata()?))
 }
 
 impl PlainFile {

@@ -155,10 +155,10 @@ fn a_failed_read_gives_its_block_back() {
         failures: 16,
         ..RemoteOptions::default()
     });
-    let mut block = BlockMut::from(Vec::with_capacity(64));
+    let mut block = BlockMut::with_capacity(64);
     block.put(b"mine").unwrap();
     let (_, outcome) = reader
-        .submit(Batch::new().into_block(7..17, block))
+        .submit(Batch::new().read_into(7..17, block))
         .wait_next()
         .unwrap();
     assert_eq!(outcome.unwrap_err().dest.unwrap().filled(), b"mine");

@@ -33,7 +33,7 @@ fn a_plain_engine_refuses_the_device_and_gives_the_block_back() {
     let reader = Remote::new(data(100), RemoteOptions::default());
     let batch = Batch::new()
         .any_at(0..10, DEVICE)
-        .into_block(0..10, device_block(DEVICE, 10));
+        .read_into(0..10, device_block(DEVICE, 10));
     let mut outcomes: Vec<_> = reader.submit(batch).into_iter().collect();
     outcomes.sort_by_key(|(index, _)| *index);
     let blocks: Vec<_> = outcomes
@@ -66,7 +66,7 @@ fn one_arena_on_the_device_takes_all_tensors_of_a_batch() {
     let mut batch = Batch::new();
     for range in tensors() {
         let block = arena.split_to((range.end - range.start) as usize);
-        batch = batch.into_block(range, block);
+        batch = batch.read_into(range, block);
     }
     let blocks = reader.submit(batch).wait().unwrap();
     for (range, block) in tensors().iter().zip(&blocks) {

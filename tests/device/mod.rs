@@ -326,7 +326,7 @@ impl ByHand {
         let (tx, rx) = channel();
         let size = data.len() as u64;
         let reader = ByHand {
-            source: Source::new("by hand", "by-hand", Version::Immutable { size }, limits),
+            source: Source::new("by hand", "by-hand", Version::immutable(size), limits),
             data,
             to: Mutex::new(tx),
         };

@@ -26,7 +26,7 @@ pub(crate) struct DirectFile {
 impl DirectFile {
     /// Opens `file` once more. `Err` is the reason why direct I/O does not work for it.
     ///
-    /// Asks `statx` for the alignment (Linux 6.1), takes 4096 bytes where it does not say, and does one read.
+    /// Asks `statx` for the alignment (Linux 6.1), and takes 4096 bytes where it does not say. Reads nothing.
     pub(crate) fn open(file: &OpenFile) -> Result<Self, Refusal> {
         let refused = |what: &'static str| Refusal::NotForThisFile { what: what.into() };
         let (memory, offset) = match sys::direct_align(file.fd()) {
@@ -54,12 +54,11 @@ impl DirectFile {
             memory,
             offset,
         };
-        direct.probe(file.len())?;
         Ok(direct)
     }
 
-    /// Reads one block: some file systems take the flag at the open and refuse the read.
-    fn probe(&self, file_len: u64) -> Result<(), Refusal> {
+    /// Reads one block: some file systems take the flag at the open and refuse the read. Waits for the device.
+    pub(crate) fn probe(&self, file_len: u64) -> Result<(), Refusal> {
         if file_len == 0 {
             return Ok(());
         }
@@ -84,7 +83,7 @@ impl DirectFile {
     }
 
     /// What offsets and lengths are multiples of.
-    pub(crate) fn align(&self) -> u64 {
+    pub(super) fn align(&self) -> u64 {
         self.offset
     }
 
@@ -94,7 +93,7 @@ impl DirectFile {
     }
 
     /// Alignment in bytes of offset, length and address alike.
-    pub(super) fn strictest(&self) -> u64 {
+    pub(crate) fn strictest(&self) -> u64 {
         self.offset.max(self.memory)
     }
 }

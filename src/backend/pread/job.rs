@@ -133,7 +133,8 @@ impl Job {
     /// Reads `piece`, a part of the span.
     ///
     /// # Safety
-    /// No other thread reads an overlapping piece, and the last piece is not done yet.
+    /// No other thread reads an overlapping piece, and the memory of the request is kept until this returns: by
+    /// what `deliver` will take, while a piece is not done, or by whoever has taken it.
     pub(super) unsafe fn read_piece(
         &self,
         piece: &Range<u64>,
@@ -260,7 +261,7 @@ impl Job {
         for part in &parts {
             let start = part.range.start - part.range.start % align;
             let end = part.range.end.next_multiple_of(align).min(self.span.end);
-            // SAFETY: within the span; all pieces are done, so nobody else uses the memory.
+            // SAFETY: within the span; all pieces are done, so nobody else uses the memory, and `block` keeps it.
             let read = unsafe { self.read_piece(&(start..end), access, source, pool) };
             outcomes.push(read.and_then(|()| verify()));
         }

@@ -19,7 +19,7 @@ use self::work::{Batched, Context, Hints};
 use super::file::OpenFile;
 use super::workers::{Work, Workers};
 use crate::buffer::{BlockMut, Place, Pool};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::reader::plan::coalesce;
 use crate::reader::{
     Batch, CachePolicy, Dest, Failed, Limits, Pending, Priority, Read, ReadInto, ReadOptions,
@@ -93,10 +93,11 @@ impl PreadReader {
         }
     }
 
-    /// Reads past the page cache.
+    /// Reads past the page cache; if `fall_back`, then what is refused goes through it.
     pub(crate) fn direct(
         file: Arc<OpenFile>,
         direct: DirectFile,
+        fall_back: bool,
         source: &Source,
         workers: Arc<Workers>,
         pool: Pool,
@@ -105,16 +106,21 @@ impl PreadReader {
         let limits = Limits::default()
             .gap(16 << 10)
             .depth(workers.most())
-            .align(direct.align() as usize);
+            .align(direct.strictest() as usize);
         PreadReader {
             context: Context {
                 source: source.through(Route::PreadDirect.name(), limits),
-                access: Arc::new(Access::direct(file, direct)),
+                access: Arc::new(Access::direct(file, direct, fall_back)),
                 pool,
                 check,
             },
             workers,
         }
+    }
+
+    /// Whether a direct read was refused.
+    pub(crate) fn was_refused(&self) -> bool {
+        self.access().was_refused()
     }
 
     fn access(&self) -> &Access {
@@ -195,7 +201,9 @@ impl PreadReader {
         }
         let gap = options.gap.unwrap_or(self.context.source.limits().gap);
         let ranges: Vec<_> = shared.iter().map(|(read, _)| read.range.clone()).collect();
-        let plan = coalesce(&ranges, gap, JOIN);
+        // What is joined must not fail for the size of the block that each alone would not need.
+        let most = JOIN.min(self.context.pool.max_block() as u64);
+        let plan = coalesce(&ranges, gap, most);
         self.context.source.counters().add_wasted(plan.waste);
         let mut shared: Vec<_> = shared.into_iter().map(Some).collect();
         for request in &plan.requests {
@@ -251,10 +259,13 @@ impl PreadReader {
             .unwrap_or(range.end);
         let len = usize::try_from(end - start).unwrap_or(usize::MAX);
         // Small blocks come from the allocator: a page for some bytes would be mostly waste.
+        let pool = &self.context.pool;
         let block = if align == 1 && len < crate::sys::page_size() {
-            BlockMut::from(Vec::with_capacity(len))
+            BlockMut::with_capacity(len)
+        } else if range.end - range.start <= pool.max_block() as u64 {
+            pool.take_over_cap(len)?
         } else {
-            self.context.pool.take(len)?
+            pool.take(len)? // refuses it
         };
         Ok((start..end, block))
     }
@@ -310,7 +321,7 @@ impl PreadReader {
         let threads = self.threads_for(&work, options);
         let shared: Arc<dyn Work> = work.clone();
         if let Err(error) = self.workers.run(&shared, threads, options.priority) {
-            work.give_up(&Error::io("start a thread", error));
+            work.give_up(&error);
         }
     }
 
@@ -345,24 +356,17 @@ impl PreadReader {
     #[allow(unsafe_code)]
     fn now(&self, reads: &mut [ReadInto<'_>]) -> Result<()> {
         let Context { source, pool, .. } = &self.context;
-        let counters = source.counters();
-        let mut bytes = 0;
         for read in reads.iter_mut() {
             let range = read.range();
-            source.check(&range)?;
-            bytes += read.buf.len() as u64;
             let outcome = if read.buf.len() >= SHARE_NOW && self.workers.most() > 1 {
                 self.now_shared(&range, read.buf)
             } else {
                 let target = read.buf.as_mut_ptr();
                 // SAFETY: the buffer is borrowed exclusively for longer than the call, and as long as the range.
-                unsafe { self.access().read(&range, target, counters, pool) }
+                unsafe { self.access().read(&range, target, source.counters(), pool) }
             };
             outcome.map_err(|error| source.place(error, range))?;
         }
-        counters.add_reads(reads.len() as u64);
-        counters.add_requested(bytes);
-        counters.add_route(self.access().route(), bytes);
         Ok(())
     }
 
@@ -404,7 +408,16 @@ impl Reader for PreadReader {
     fn read_now(&self, reads: &mut [ReadInto<'_>]) -> Result<()> {
         let range = reads.first().map_or(0..0, ReadInto::range);
         let placed = |error| self.context.source.place(error, range.clone());
+        let counters = self.context.source.counters();
+        let bytes = reads.iter().map(|read| read.buf.len() as u64).sum();
+        counters.add_reads(reads.len() as u64);
+        for read in reads.iter() {
+            self.context.source.check(&read.range())?;
+        }
+        counters.add_requested(bytes);
         self.now(reads)?;
-        self.context.verify().map_err(placed)
+        self.context.verify().map_err(placed)?;
+        counters.add_route(self.access().route(), bytes);
+        Ok(())
     }
 }

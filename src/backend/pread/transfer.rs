@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::direct::DirectFile;
 use crate::backend::file::OpenFile;
 use crate::buffer::Pool;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::reader::{Counters, Route, Step, fill};
-use crate::sys::{self, ReadMode};
+use crate::sys::{self, FileSystem, ReadMode};
 
 /// Bytes that go through a bounce block at once.
 const BOUNCE: u64 = 1 << 20;
@@ -22,6 +22,10 @@ const BOUNCE: u64 = 1 << 20;
 pub(super) struct Access {
     file: Arc<OpenFile>,
     direct: Option<DirectFile>,
+    /// Whether what direct reads are refused is read through the cache.
+    fall_back: bool,
+    /// A direct read was refused, so the next ones are not tried.
+    refused: AtomicBool,
     drop_behind: bool,
     /// Cleared when the system turns out not to know the flag.
     no_wait: AtomicBool,
@@ -33,15 +37,18 @@ impl Access {
         Access {
             file,
             direct: None,
+            fall_back: false,
+            refused: AtomicBool::new(false),
             drop_behind,
             no_wait: AtomicBool::new(true),
             dont_cache: AtomicBool::new(drop_behind),
         }
     }
 
-    pub(super) fn direct(file: Arc<OpenFile>, direct: DirectFile) -> Self {
+    pub(super) fn direct(file: Arc<OpenFile>, direct: DirectFile, fall_back: bool) -> Self {
         Access {
             direct: Some(direct),
+            fall_back,
             ..Access::buffered(file, false)
         }
     }
@@ -84,20 +91,33 @@ impl Access {
         counters: &Counters,
         pool: &Pool,
     ) -> Result<()> {
-        match &self.direct {
-            // SAFETY: passed on.
-            None => unsafe { self.read_buffered(range, target, counters) },
-            Some(direct) => {
-                let aligned_end = range.end.is_multiple_of(direct.align());
-                if aligned_end && direct.fits(range.start, target) {
-                    // SAFETY: passed on.
-                    unsafe { self.read_aligned(direct, range, target, counters) }
-                } else {
-                    // SAFETY: passed on.
-                    unsafe { self.read_bounced(direct, range, target, counters, pool) }
-                }
+        let Some(direct) = self.direct.as_ref().filter(|_| !self.was_refused()) else {
+            let within = range.start..range.end.min(self.file.len());
+            // SAFETY: the caller vouches for `target..target + range.len()`, of which this is a part.
+            return unsafe { self.read_buffered(&within, target, counters) };
+        };
+        let aligned_end = range.end.is_multiple_of(direct.align());
+        let outcome = if aligned_end && direct.fits(range.start, target) {
+            // SAFETY: the caller vouches for the same span.
+            unsafe { self.read_aligned(direct, range, target, counters) }
+        } else {
+            // SAFETY: the caller vouches for the same span.
+            unsafe { self.read_bounced(direct, range, target, counters, pool) }
+        };
+        match outcome {
+            Err(error) if self.fall_back && is_refusal(&error) => {
+                self.refused.store(true, Ordering::Relaxed);
+                let within = range.start..range.end.min(self.file.len());
+                // SAFETY: as above; the direct read is over.
+                unsafe { self.read_buffered(&within, target, counters) }
             }
+            outcome => outcome,
         }
+    }
+
+    /// Whether a direct read was refused, though opening for it was not.
+    pub(super) fn was_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
     }
 
     /// # Safety
@@ -185,7 +205,7 @@ impl Access {
             let from = at - at % align;
             let to = end.min(from + BOUNCE.max(align));
             let wide = from..to.checked_next_multiple_of(align).unwrap_or(to);
-            let block = pool.take((wide.end - wide.start) as usize)?;
+            let block = pool.take_over_cap((wide.end - wide.start) as usize)?;
             let source = block.unfilled_ptr();
             // SAFETY: the block is ours and as long as the range; blocks of the pool begin on a page boundary.
             unsafe { self.read_aligned(direct, &wide, source, counters)? };
@@ -217,7 +237,8 @@ impl Access {
         counters: &Counters,
     ) -> u64 {
         let mode = ReadMode {
-            no_wait: true,
+            // In a file system in memory nothing waits, and not all know the flag.
+            no_wait: !matches!(self.file.file_system(), FileSystem::Memory(_)),
             dont_cache: self.dont_cache.load(Ordering::Relaxed),
         };
         let len = range.end - range.start;
@@ -266,6 +287,16 @@ impl Access {
         if !self.is_direct() && !self.drop_behind {
             sys::advise(self.file.fd(), range.start, range.end - range.start, true);
         }
+    }
+}
+
+/// Whether a direct read failed because it was direct.
+fn is_refusal(error: &Error) -> bool {
+    match error.kind() {
+        ErrorKind::Io { source, .. } => {
+            matches!(source.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP))
+        }
+        _ => false,
     }
 }
 

@@ -94,23 +94,27 @@ pub(super) fn hints(cx: &Context) -> Verdict {
     let f = cx.open(LEN);
     let reader = f.reader();
     let before = reader.source().counters().snapshot().requested;
-    for block in reader.prefetch(&[0..LEN, 5..10, 3..3]).wait().unwrap() {
+    for block in reader
+        .submit(hint_batch(&[0..LEN, 5..10, 3..3]))
+        .wait()
+        .unwrap()
+    {
         assert!(block.is_empty(), "a hint delivers an empty block");
     }
     let after = reader.source().counters().snapshot().requested;
     assert_eq!(after, before, "bytes of hints count as requested");
     let range = LEN..LEN + 1;
     let error = reader
-        .prefetch(std::slice::from_ref(&range))
+        .submit(hint_batch(std::slice::from_ref(&range)))
         .wait()
         .unwrap_err();
     is_out_of_bounds(&error, reader, &range);
-    drop(reader.prefetch(&[0..LEN]));
+    reader.prefetch(&[0..LEN]);
 
     let batch = Batch::new()
         .prefetch(0..LEN)
         .any(10..5_000)
-        .into_block(4_000..9_000, arena(5_000))
+        .read_into(4_000..9_000, arena(5_000))
         .prefetch(100..200)
         .any(0..0);
     let blocks = reader.submit(batch).wait().unwrap();
@@ -145,4 +149,10 @@ pub(super) fn depth_and_priority(cx: &Context) -> Verdict {
         f.check_all(&ranges, &pending.wait().unwrap());
     }
     Ok(())
+}
+
+fn hint_batch(ranges: &[std::ops::Range<u64>]) -> Batch {
+    ranges
+        .iter()
+        .fold(Batch::new(), |batch, range| batch.prefetch(range.clone()))
 }

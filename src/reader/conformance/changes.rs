@@ -1,7 +1,7 @@
 //! Files that change, are replaced or unlinked under an open reader.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,24 +9,13 @@ use super::support::{Context, Fixture, host, in_order, same};
 use super::{Changes, Content, Verdict};
 use crate::error::{Error, ErrorKind};
 use crate::reader::{Batch, ReaderExt};
-use crate::version::{FileVersion, Timestamp, Version};
+use crate::version::{FileVersion, Version};
 
 const LEN: u64 = 100_003;
 
 /// The version of a file by what std tells, so that it does not rest on the code under test.
 fn version(path: &Path) -> FileVersion {
-    let data = fs::metadata(path).expect("metadata");
-    let time = |seconds, nanoseconds: i64| Timestamp {
-        seconds,
-        nanoseconds: nanoseconds as u32,
-    };
-    FileVersion {
-        dev: data.dev(),
-        inode: data.ino(),
-        size: data.size(),
-        mtime: time(data.mtime(), data.mtime_nsec()),
-        ctime: time(data.ctime(), data.ctime_nsec()),
-    }
+    FileVersion::from(&fs::metadata(path).expect("metadata"))
 }
 
 /// A reader of a file that may be changed.

@@ -48,7 +48,7 @@ fn pieces(cx: &Context, ranges: &[Range<u64>], shift: usize) {
     for range in ranges {
         let piece = rest.split_to(size(range));
         addresses.push(piece.unfilled_ptr().addr());
-        batch = batch.into_block(range.clone(), piece).any(range.clone());
+        batch = batch.read_into(range.clone(), piece).any(range.clone());
         let mut guard = rest.split_to(GUARD.len());
         guard.put(GUARD).unwrap();
         guards.push(guard);
@@ -76,7 +76,7 @@ pub(super) fn larger_than_the_range(cx: &Context) -> Verdict {
     let f = cx.open(LEN);
     let ranges = [0..1, 10..4_106, 50_000..50_000, LEN - 5_000..LEN];
     let batch = ranges.iter().fold(Batch::new(), |batch, range| {
-        batch.into_block(range.clone(), new_arena(2 * size(range) + 4_096))
+        batch.read_into(range.clone(), new_arena(2 * size(range) + 4_096))
     });
     f.check_all(&ranges, &f.reader().submit(batch).wait().unwrap());
     Ok(())
@@ -92,9 +92,9 @@ pub(super) fn filled_before(cx: &Context) -> Verdict {
     };
     // Only the unfilled part counts as room, to the byte.
     let batch = Batch::new()
-        .into_block(first.clone(), block(4 + size(&first)))
-        .into_block(second.clone(), block(4_096))
-        .into_block(7..7, block(4));
+        .read_into(first.clone(), block(4 + size(&first)))
+        .read_into(second.clone(), block(4_096))
+        .read_into(7..7, block(4));
     let blocks = f.reader().submit(batch).wait().unwrap();
     for (block, range) in blocks.iter().zip([first, second, 7..7]) {
         let (head, rest) = host(block).split_at(4);
@@ -126,7 +126,7 @@ pub(super) fn too_small(cx: &Context) -> Verdict {
     let batch = reads
         .into_iter()
         .fold(Batch::new(), |batch, (range, block)| {
-            batch.into_block(range, block)
+            batch.read_into(range, block)
         });
     let outcomes = in_order(reader.submit(batch), rooms.len());
     for (index, (outcome, (range, room))) in outcomes.into_iter().zip(rooms).enumerate() {
@@ -168,16 +168,16 @@ pub(super) fn released(cx: &Context) -> Verdict {
             .unwrap_or_else(|_| panic!("memory is kept: {what}"));
     };
     let (memory, heard) = watched(9_000);
-    let batch = Batch::new().into_block(0..9_000, memory);
+    let batch = Batch::new().read_into(0..9_000, memory);
     drop(f.reader().submit(batch).wait().unwrap());
     gone("given to a read that is done and was dropped", heard);
 
     let (memory, heard) = watched(9_000);
-    drop(f.reader().submit(Batch::new().into_block(0..9_000, memory)));
+    drop(f.reader().submit(Batch::new().read_into(0..9_000, memory)));
     gone("given to a batch that nobody waits for", heard);
 
     let (memory, heard) = watched(9_000);
-    let batch = Batch::new().into_block(0..9_001, memory);
+    let batch = Batch::new().read_into(0..9_001, memory);
     let failed = f.reader().submit(batch).wait_next().unwrap().1.unwrap_err();
     drop(failed);
     gone("given to a read that was refused", heard);
@@ -185,7 +185,7 @@ pub(super) fn released(cx: &Context) -> Verdict {
     let (memory, heard) = watched(9_000);
     let blocks = f
         .reader()
-        .submit(Batch::new().into_block(0..9_000, memory))
+        .submit(Batch::new().read_into(0..9_000, memory))
         .wait()
         .unwrap();
     let part = host(&blocks[0]).slice(8_000..);
@@ -207,7 +207,7 @@ pub(super) fn device_refused(cx: &Context) -> Verdict {
     let f = cx.open(LEN);
     let batch = Batch::new()
         .any_at(5..105, Place::Device(7))
-        .into_block(6..106, device(4_096, 7))
+        .read_into(6..106, device(4_096, 7))
         .any(7..107);
     let mut outcomes = in_order(f.reader().submit(batch), 3);
     let good = outcomes.pop().unwrap().unwrap();

@@ -58,7 +58,7 @@ pub(super) fn past_4gib(cx: &Context) -> Verdict {
     }
     let batch = ranges.iter().fold(Batch::new(), |batch, range| {
         let block = arena((range.end - range.start) as usize);
-        batch.into_block(range.clone(), block)
+        batch.read_into(range.clone(), block)
     });
     let options = ReadOptions::default().gap(4096);
     let blocks = reader.submit(batch.options(options)).wait().unwrap();

@@ -17,7 +17,7 @@ fn ranges() -> Vec<Range<u64>> {
 /// Reads of both kinds: into memory of the caller and of the engine.
 fn submit(reader: &dyn Reader) -> Pending {
     let both = ranges().into_iter().fold(Batch::new(), |batch, range| {
-        batch.into_block(range.clone(), arena(64_000)).any(range)
+        batch.read_into(range.clone(), arena(64_000)).any(range)
     });
     reader.submit(both)
 }

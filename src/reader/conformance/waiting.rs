@@ -161,7 +161,7 @@ pub(super) fn counters(cx: &Context) -> Verdict {
         "bytes of valid ranges"
     );
     let by = |route| now.route(route) - before.route(route);
-    let delivered: u64 = Route::ALL.into_iter().map(by).sum();
+    let delivered: u64 = Route::ALL.iter().copied().map(by).sum();
     assert_eq!(delivered, wanted, "bytes delivered, over all routes");
     let in_memory = by(Route::Memory) + by(Route::Mmap);
     let (read, wasted) = (now.read - before.read, now.wasted - before.wasted);
@@ -177,6 +177,6 @@ pub(super) fn counters(cx: &Context) -> Verdict {
     assert_eq!(now.reads - before.reads, 1);
     assert_eq!(now.requested - before.requested, 100);
     let by = |route| now.route(route) - before.route(route);
-    assert_eq!(Route::ALL.into_iter().map(by).sum::<u64>(), 100);
+    assert_eq!(Route::ALL.iter().copied().map(by).sum::<u64>(), 100);
     Ok(())
 }

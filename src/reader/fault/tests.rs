@@ -119,11 +119,11 @@ fn fails_after_so_many_bytes_and_gives_the_block_back_as_it_was() {
     let eio = io::Error::from_raw_os_error(libc::EIO);
     let reader = faulty(100, Faults::seeded(1).fail_after(60, eio));
     let block = || {
-        let mut block = BlockMut::from(Vec::with_capacity(64));
+        let mut block = BlockMut::with_capacity(64);
         block.put(b"head").unwrap();
         block
     };
-    let batch = Batch::new().any(0..40).into_block(40..80, block());
+    let batch = Batch::new().any(0..40).read_into(40..80, block());
     let mut all: Vec<_> = reader.submit(batch).into_iter().collect();
     let (index, outcome) = all.pop().unwrap();
     let failed = outcome.unwrap_err();
@@ -145,7 +145,7 @@ fn fails_after_so_many_bytes_and_gives_the_block_back_as_it_was() {
     assert_eq!(reader.injected().failed, 2);
     // Empty reads and hints ask for no byte.
     assert!(reader.read(7..7).wait().unwrap().is_empty());
-    assert!(reader.prefetch(&[0..100]).wait().unwrap()[0].is_empty());
+    assert!(reader.submit(Batch::new().prefetch(0..100)).wait().unwrap()[0].is_empty());
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn an_interruption_given_as_the_failure_ends_the_read_too() {
 
 #[test]
 fn changed_content_names_both_versions() {
-    let found = Version::Immutable { size: 7 };
+    let found = Version::immutable(7);
     let reader = faulty(100, Faults::seeded(1).change_after(10, found.clone()));
     let mut buf = [0; 10];
     reader.read_at(0, &mut buf).unwrap();
@@ -165,7 +165,7 @@ fn changed_content_names_both_versions() {
     let ErrorKind::Changed { opened, found: now } = error.kind() else {
         panic!("{error}");
     };
-    assert_eq!(opened, &Version::Immutable { size: 100 });
+    assert_eq!(opened, reader.source().version());
     assert_eq!(now, &found);
     assert_eq!((error.offset(), error.length()), (Some(20), Some(10)));
     assert_eq!(reader.injected().changed, 1);
@@ -173,7 +173,7 @@ fn changed_content_names_both_versions() {
 
 #[test]
 fn of_a_failure_and_a_change_the_earlier_comes_first() {
-    let version = Version::Immutable { size: 7 };
+    let version = Version::immutable(7);
     let eio = || io::Error::from_raw_os_error(libc::EIO);
     for (fails, changes, failed) in [(5, 6, true), (6, 5, false), (5, 5, true)] {
         let faults = Faults::seeded(1)
@@ -194,7 +194,7 @@ fn the_nth_request_is_abandoned_and_no_other() {
     let batch = Batch::new()
         .any(0..10)
         .any(5..5)
-        .into_block(10..30, BlockMut::from(Vec::with_capacity(20)))
+        .read_into(10..30, BlockMut::with_capacity(20))
         .any(30..40);
     for (index, outcome) in reader.submit(batch) {
         match outcome {

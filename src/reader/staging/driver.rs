@@ -416,7 +416,7 @@ impl Driver {
         for piece in packed {
             drop(staging.split_to((piece.at - at) as usize));
             let block = staging.split_to((piece.end() - piece.at) as usize);
-            batch = batch.into_block(piece.range.clone(), block);
+            batch = batch.read_into(piece.range.clone(), block);
             at = piece.end();
         }
         drop(staging);
@@ -444,6 +444,15 @@ impl Driver {
         let mut cx = Context::from_waker(&task.waker);
         while let Poll::Ready(next) = task.pending.poll_next(&mut cx) {
             let Some((index, outcome)) = next else {
+                // All were handed out. Parts that got none are those of an engine that breaks the contract.
+                for part in task.parts.into_iter().flatten() {
+                    if let Part::Piece { job, .. } = part {
+                        if let Some(running) = self.jobs.get_mut(&job) {
+                            running.sub(1);
+                        }
+                        self.fail(job, Error::new(ErrorKind::Abandoned));
+                    }
+                }
                 return;
             };
             match task.parts.get_mut(index).and_then(Option::take) {
