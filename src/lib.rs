@@ -1,5 +1,5 @@
-//! Feeds accelerators: brings file bytes into host or GPU memory as fast as the machine allows, and says which way it
-//! chose.
+//! Brings the bytes of files to where they are needed, in host memory or (by a [`Transfer`] of yours) on a device, as fast
+//! as the machine allows, and says which way it chose.
 //!
 //! ```
 //! use feedwater::{ChunkOptions, ReaderExt};
@@ -21,7 +21,8 @@
 //! | what you want | where to begin |
 //! |---|---|
 //! | to read files | [`open`], [`OpenOptions`], and the methods of [`ReaderExt`] |
-//! | many ranges into memory of your own | [`Batch`], [`BlockMut`], [`Pool`] |
+//! | many ranges into slices of your own, on this thread | [`Reader::read_now`], [`ReadInto`] |
+//! | many ranges into blocks, not waiting | [`Batch`], [`BlockMut`], [`Pool`] |
 //! | to write files that appear whole or not at all | [`FileSink`], [`copy`](fn@copy) |
 //! | bytes on a device | [`Staged`], [`Transfer`] |
 //! | an engine of your own | [`Reader`], [`Batch::start`], and `conformance` (feature `testing`) |
@@ -30,6 +31,12 @@
 //! # What holds everywhere
 //! The contract is that of [`Reader`]: complete or a typed error, bounds, versions, places, forks. Memory that the
 //! system writes to belongs to the engine until it is done, so anything may be dropped or forgotten at any time.
+//!
+//! # In tasks
+//! [`PendingRead`] and [`Pending`] are futures on any executor; [`Pending::stream`] and [`Chunks::stream`] are
+//! `futures_core::Stream`s (version 0.3, part of this crate's interface): `futures::StreamExt` gives them `next`. What is
+//! not a future ([`Reader::read_now`], [`ReaderExt::read_at`], [`FileSink`], [`copy`](fn@copy), iterating over
+//! [`Chunks`]) blocks its thread.
 //!
 //! # Features
 //! `mmap` (default) brings views of mappings; `testing` the conformance suite and fault injection; `full` all.
@@ -70,3 +77,8 @@ pub use reader::{
 pub use reader::{conformance, fault};
 pub use version::{FileVersion, Timestamp, Version};
 pub use write::{CopyOptions, CopyReport, CopyRoute, FileSink, SinkOptions, SyncMode, copy};
+
+/// The code of the README, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -12,8 +12,8 @@ use std::time::Duration;
 use common::subjects::{FileSubject, Flaw, PlainFile, memory};
 use feedwater::conformance::{self, Capabilities, Content, Opened, Subject};
 use feedwater::{
-    Batch, Block, BlockMut, Dest, Error, ErrorKind, Failed, MemoryReader, Pending, ReadInto,
-    Reader, Result, Route, Source,
+    Batch, Block, BlockMut, Dest, ErrorKind, Failed, MemoryReader, Pending, ReadInto, Reader,
+    Result, Route, Source,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

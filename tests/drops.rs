@@ -317,7 +317,7 @@ fn a_batch_in_the_queue_of_an_engine_that_goes_is_still_done() {
     drop(reader);
     for pending in pending {
         let blocks = pending.wait().unwrap();
-        assert!(blocks[0].as_host().unwrap() == &content()[..]);
+        assert!(blocks[0].as_host().unwrap() == content());
     }
 }
 

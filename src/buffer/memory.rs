@@ -72,7 +72,8 @@ pub unsafe trait Memory: Send + Sync + 'static {
     fn as_any(&self) -> &dyn Any;
 }
 
-/// Page-aligned host memory of its own; from 128 KiB on straight from the kernel, from 2 MiB on with huge pages.
+/// Page-aligned host memory of its own; from 128 KiB on straight from the kernel, from 2 MiB on with huge pages if the
+/// system has them at hand.
 ///
 /// Its content is undefined. Not resident until touched: see [`populate`](Self::populate).
 #[derive(Debug)]

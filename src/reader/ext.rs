@@ -24,10 +24,10 @@ use crate::error::{ErrorKind, Result};
 /// assert_eq!(&four, b"head");
 /// # Ok::<(), feedwater::Error>(())
 /// ```
+// A source of no bytes is nothing special, so there is no `is_empty`.
+#[allow(clippy::len_without_is_empty)]
 pub trait ReaderExt: Reader {
     /// Length of the source in bytes.
-    // A source of no bytes is nothing special, so there is no `is_empty`.
-    #[allow(clippy::len_without_is_empty)]
     fn len(&self) -> u64 {
         self.source().len()
     }

@@ -66,6 +66,9 @@ pub enum Priority {
 pub enum CachePolicy {
     /// Whatever is fastest now: large ranges that are not in the cache are read past it and do not stay there,
     /// everything else goes through it.
+    ///
+    /// open(2) advises against direct reads that are under way while the process forks without exec; for such a
+    /// program `Keep` is the policy.
     #[default]
     Auto,
     /// Read through the cache, so that what is read stays while there is room: for data that is read again soon

@@ -210,6 +210,34 @@ pub(crate) fn is_direct(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(rustix::fs::fcntl_getfl(fd)?.contains(rustix::fs::OFlags::DIRECT))
 }
 
+/// Whether memory for `len` bytes lies free in blocks of 2 MiB and more, by `/proc/buddyinfo`. True if not known.
+///
+/// Where they are not, a fault in memory that is advised to use huge pages has the kernel compact memory first,
+/// which made reading three times as slow as with small pages where memory was fragmented.
+pub(crate) fn huge_pages_are_free(len: usize) -> bool {
+    // Blocks of 2^order small pages: 2 MiB are the order from which a block serves.
+    let Some(order) = (HUGE / super::page_size()).checked_ilog2() else {
+        return true;
+    };
+    let Ok(zones) = std::fs::read_to_string("/proc/buddyinfo") else {
+        return true;
+    };
+    let mut free = 0u64;
+    for zone in zones.lines() {
+        // "Node 0, zone   Normal   28   2   0 …": free blocks of order 0, 1, 2…
+        let counts = zone.split_whitespace().skip(4);
+        for (at, count) in counts.enumerate().skip(order as usize) {
+            let blocks: u64 = count.parse().unwrap_or(0);
+            let bytes = (super::page_size() as u64).checked_shl(at as u32);
+            free = free.saturating_add(blocks.saturating_mul(bytes.unwrap_or(0)));
+        }
+    }
+    free >= len as u64
+}
+
+/// Size of a huge page, which [`Region`](super::Region) aligns to.
+const HUGE: usize = 2 << 20;
+
 /// Asks for huge pages. A refusal (none in this kernel) only makes it slower.
 ///
 /// # Safety

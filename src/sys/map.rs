@@ -43,8 +43,8 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Takes `len` bytes (rounded up to pages; at least one), aligned to 2 MiB and advised to use huge pages if it
-    /// has that much.
+    /// Takes `len` bytes (rounded up to pages; at least one), aligned to 2 MiB if it has that much, and advised to use
+    /// huge pages if they are at hand.
     pub(crate) fn new(len: usize) -> io::Result<Region> {
         let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
         let page = page_size();
@@ -89,7 +89,7 @@ impl Region {
             ptr: NonNull::new(start).ok_or_else(too_large)?,
             len,
         };
-        if huge {
+        if huge && super::huge_pages_are_free(len) {
             // SAFETY: advice about our own mapping; it does not change its content.
             unsafe { super::advise_huge(start, len) };
         }

@@ -92,6 +92,11 @@ pub(crate) fn is_direct(_: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(false)
 }
 
+/// Not known.
+pub(crate) fn huge_pages_are_free(_: usize) -> bool {
+    false
+}
+
 /// Not offered.
 ///
 /// # Safety
