@@ -25,7 +25,7 @@ impl PendingRead {
     /// Parks this thread until the bytes are there.
     ///
     /// # Errors
-    /// As the [contract](super::Reader) says.
+    /// As the [contract](crate::Reader) says.
     pub fn wait(mut self) -> Result<Bytes> {
         let next = self.0.wait_next();
         self.bytes(next)
