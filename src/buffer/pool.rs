@@ -18,7 +18,7 @@ pub struct PoolOptions {
     /// Most bytes kept for later while nobody uses them. Default 64 MiB.
     pub keep: usize,
     /// Most bytes kept beside a new block, when none of those kept had its size: the oldest go. Without it a program
-    /// that changes from one size to another would hold both. Default 16 MiB.
+    /// that changes from one size to another would hold both. Default 8 MiB.
     pub spare: usize,
     /// Most bytes of one block. Default: the memory of the machine.
     pub max_block: usize,
@@ -28,7 +28,7 @@ impl Default for PoolOptions {
     fn default() -> Self {
         PoolOptions {
             keep: 64 << 20,
-            spare: 16 << 20,
+            spare: 8 << 20,
             max_block: usize::try_from(crate::sys::total_memory()).unwrap_or(usize::MAX),
         }
     }
@@ -317,7 +317,7 @@ mod tests {
         ));
         assert_eq!(pool.stats().kept, 4096 + (16 << 20));
         drop(take(&pool, 1 << 20));
-        assert!(pool.stats().kept <= 16 << 20, "{:?}", pool.stats());
+        assert!(pool.stats().kept <= 8 << 20, "{:?}", pool.stats());
         drop(take(&pool, 20 << 20));
         assert_eq!(pool.stats().kept, 20 << 20);
     }
