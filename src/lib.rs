@@ -64,8 +64,8 @@ pub use buffer::{
 };
 pub use error::{Error, ErrorKind, FileKind, Refusal, Result};
 pub use open::{
-    Candidate, Engine, EngineOptions, OpenOptions, Opened, Opening, Report, Verdict, open,
-    open_async,
+    Candidate, DeviceProfile, Engine, EngineOptions, OpenOptions, Opened, Opening, Report,
+    Shutdown, Verdict, open, open_async,
 };
 pub use reader::{
     Batch, CachePolicy, ChunkOptions, ChunkStream, Chunks, Completions, CounterSnapshot, Counters,

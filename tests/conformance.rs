@@ -192,6 +192,46 @@ fn bypass_with_one_thread() {
     }
 }
 
+/// Reads by rings, where the system lets us.
+fn uring(route: Route) -> Option<OpenOptions> {
+    let options = OpenOptions::new().only(route);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, [1; 10]).unwrap();
+    let opened = options.open(file.path());
+    require("uring", opened.map(|_| options))
+}
+
+#[test]
+fn uring_buffered() {
+    if let Some(options) = uring(Route::Uring) {
+        all_but_large(&conformance::run(opened("uring", options)));
+    }
+}
+
+#[test]
+fn uring_direct() {
+    if direct().is_some()
+        && let Some(options) = uring(Route::UringDirect)
+    {
+        all_but_large(&conformance::run(opened("uring-direct", options)));
+    }
+}
+
+#[test]
+fn uring_of_little_depth() {
+    if direct().is_some()
+        && let Some(options) = uring(Route::UringDirect)
+    {
+        let one = NonZeroUsize::new(1).unwrap();
+        let narrow = EngineOptions::default().depth(one).bytes_in_flight(1);
+        let options = options.engine(Engine::new(narrow));
+        all_but_large(&conformance::run(opened(
+            "uring-direct, one at a time",
+            options,
+        )));
+    }
+}
+
 /// What a mapping is good for, and what the promise excuses it from.
 fn promised() -> Capabilities {
     Capabilities::default()

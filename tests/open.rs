@@ -334,7 +334,14 @@ fn the_report_gives_every_route_a_reason() {
     assert_eq!(used, [(Route::Pread, 10_000)]);
     assert!(report.refused().all(|(_, why)| !why.is_empty()));
     let routes: Vec<_> = report.refused().map(|(route, _)| route).collect();
-    assert_eq!(routes, [Route::Memory, Route::Mmap, Route::PreadDirect]);
+    let others = [
+        Route::Memory,
+        Route::Mmap,
+        Route::UringDirect,
+        Route::PreadDirect,
+        Route::Uring,
+    ];
+    assert_eq!(routes, others);
     // Just written and read, so resident; unless the system does not tell.
     assert!(matches!(report.resident, None | Some(10_000)), "{report:?}");
     let text = report.to_string();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustix::fs::{FileType, Stat};
 
-use crate::error::{Error, ErrorKind, FileKind, Result};
+use crate::error::{Error, ErrorKind, FileKind, Refusal, Result};
 use crate::sys::{self, FileSystem};
 use crate::version::{FileVersion, Timestamp, Version};
 
@@ -52,6 +52,21 @@ impl OpenFile {
     /// of those would wait for ever.
     pub(crate) fn set_blocking(&self) -> Result<()> {
         sys::set_blocking(&self.file).map_err(|error| Error::io("fcntl", error).named(&self.name))
+    }
+
+    /// Whether reads wait where they have to: a ring would fail them with `EAGAIN` otherwise, and the flag is shared
+    /// with whoever holds a duplicate of the descriptor.
+    pub(crate) fn check_blocking(&self) -> Result<(), Refusal> {
+        let flags = rustix::fs::fcntl_getfl(&self.file).map_err(|error| Refusal::Os {
+            op: "fcntl",
+            source: Arc::new(error.into()),
+        })?;
+        if flags.contains(rustix::fs::OFlags::NONBLOCK) {
+            return Err(Refusal::NotForThisFile {
+                what: "the descriptor that was handed in has O_NONBLOCK".into(),
+            });
+        }
+        Ok(())
     }
 
     /// Takes a file that is open already. Its position is neither used nor moved.

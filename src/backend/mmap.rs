@@ -257,7 +257,8 @@ impl Tasks {
             .pop()
     }
 
-    fn fail(&self, error: &Error) {
+    fn fail(&self, error: &Error) -> usize {
+        let mut failed = 0;
         while let Some(task) = self.take() {
             let (range, dest, ticket) = match task {
                 Task::Copy(range, block, ticket) => (range, Some(block), ticket),
@@ -265,12 +266,14 @@ impl Tasks {
             };
             let error = self.source.place(error.clone(), range);
             ticket.finish(Err(Failed { error, dest }));
+            failed += 1;
         }
+        failed
     }
 }
 
 impl Work for Tasks {
-    fn step(&self) -> bool {
+    fn step(self: Arc<Self>) -> bool {
         match self.take() {
             Some(task) => {
                 task.run(&self.mapping, &self.source);
@@ -278,6 +281,10 @@ impl Work for Tasks {
             }
             None => false,
         }
+    }
+
+    fn abandon(self: Arc<Self>, error: &Error) -> usize {
+        self.fail(error)
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::reader::Priority;
@@ -13,7 +13,11 @@ use crate::sys::Generation;
 /// Work that is done in steps, by as many threads at once as it was handed in for.
 pub(crate) trait Work: Send + Sync {
     /// Does the next step. `false`: there was none left.
-    fn step(&self) -> bool;
+    fn step(self: Arc<Self>) -> bool;
+
+    /// Gives up what is not done, and tells those who wait for it; memory that the system may still write to is
+    /// kept. The number of requests that somebody waited for.
+    fn abandon(self: Arc<Self>, error: &Error) -> usize;
 }
 
 /// A pool of threads. Dropping it lets the threads finish what is queued, and end.
@@ -37,6 +41,8 @@ struct Shared {
 struct Queue {
     foreground: VecDeque<Arc<dyn Work>>,
     prefetch: VecDeque<Arc<dyn Work>>,
+    /// What threads are at, once for each.
+    running: Vec<Arc<dyn Work>>,
     threads: usize,
     idle: usize,
     closed: bool,
@@ -74,6 +80,9 @@ impl Workers {
         }
         let threads = threads.clamp(1, self.most);
         let mut queue = self.shared.lock();
+        if queue.closed {
+            return Err(Error::new(ErrorKind::Abandoned));
+        }
         for _ in 0..threads {
             queue.list(priority).push_back(work.clone());
         }
@@ -108,6 +117,40 @@ impl Workers {
             self.shared.available.notify_all();
         }
         Ok(())
+    }
+
+    /// Takes no more work, and waits until all is done, or until `deadline`; then gives up the rest. The number of
+    /// threads that the system does not let go, which are left to themselves.
+    pub(crate) fn shut_down(&self, deadline: Instant) -> usize {
+        if !self.generation.is_current() {
+            return 0;
+        }
+        let mut queue = self.shared.lock();
+        queue.closed = true;
+        self.shared.available.notify_all();
+        while queue.threads > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let (guard, _) = self
+                .shared
+                .available
+                .wait_timeout(queue, left)
+                .unwrap_or_else(PoisonError::into_inner);
+            queue = guard;
+        }
+        let running = queue.running.clone();
+        let mut queued: Vec<_> = queue.foreground.drain(..).collect();
+        queued.extend(queue.prefetch.drain(..));
+        self.shared.count(&queue);
+        drop(queue);
+        let error = Error::new(ErrorKind::Abandoned);
+        for work in queued.into_iter().chain(running.iter().cloned()) {
+            // It wakes tasks and releases memory of others: their panics end here.
+            let _ = std::panic::catch_unwind(AssertUnwindSafe(|| work.abandon(&error)));
+        }
+        running.len()
     }
 }
 
@@ -154,9 +197,12 @@ impl Shared {
         loop {
             if let Some((work, priority)) = queue.take() {
                 self.count(&queue);
+                queue.running.push(work.clone());
                 drop(queue);
-                let unfinished = self.work_on(&*work, priority);
+                let unfinished = self.work_on(&work, priority);
                 queue = self.lock();
+                let at = queue.running.iter().position(|w| Arc::ptr_eq(w, &work));
+                let counted = at.map(|at| queue.running.swap_remove(at));
                 if unfinished {
                     // Others wait: their turn now, this one's again later.
                     queue.list(priority).push_back(work);
@@ -164,7 +210,7 @@ impl Shared {
                 } else {
                     drop(queue);
                     // It may release memory of others and wake tasks: their panics end here.
-                    let _ = std::panic::catch_unwind(AssertUnwindSafe(|| drop(work)));
+                    let _ = std::panic::catch_unwind(AssertUnwindSafe(|| drop((counted, work))));
                     queue = self.lock();
                 }
                 continue;
@@ -184,13 +230,16 @@ impl Shared {
             }
         }
         queue.threads -= 1;
+        if queue.closed && queue.threads == 0 {
+            self.available.notify_all(); // whoever shuts it down waits
+        }
     }
 
     /// Steps until the work is done or somebody else should have a turn. `true`: there is more to do.
-    fn work_on(&self, work: &dyn Work, priority: Priority) -> bool {
+    fn work_on(&self, work: &Arc<dyn Work>, priority: Priority) -> bool {
         loop {
             // Work that panics has lost its step; dropping it tells those who wait. The thread lives on.
-            match std::panic::catch_unwind(AssertUnwindSafe(|| work.step())) {
+            match std::panic::catch_unwind(AssertUnwindSafe(|| work.clone().step())) {
                 Ok(true) => {}
                 Ok(false) | Err(_) => return false,
             }
@@ -222,21 +271,30 @@ mod tests {
         left: AtomicUsize,
         done: mpsc::Sender<&'static str>,
         gate: Option<Mutex<mpsc::Receiver<()>>>,
+        /// Told when a step has come to the gate.
+        arrived: Option<mpsc::Sender<()>>,
     }
 
     impl Work for Steps {
-        fn step(&self) -> bool {
+        fn step(self: Arc<Self>) -> bool {
             let took = self
                 .left
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1))
                 .is_ok();
             if took {
+                if let Some(arrived) = &self.arrived {
+                    arrived.send(()).unwrap();
+                }
                 if let Some(gate) = &self.gate {
                     gate.lock().unwrap().recv().unwrap();
                 }
                 self.done.send(self.name).unwrap();
             }
             took
+        }
+
+        fn abandon(self: Arc<Self>, _: &Error) -> usize {
+            self.left.swap(0, Ordering::Relaxed)
         }
     }
 
@@ -251,6 +309,7 @@ mod tests {
             left: count.into(),
             done: done.clone(),
             gate: gate.map(Mutex::new),
+            arrived: None,
         })
     }
 
@@ -286,10 +345,55 @@ mod tests {
     }
 
     #[test]
+    fn shutting_down_does_what_is_queued_and_takes_no_more() {
+        let workers = Workers::new(2);
+        let (done, order) = mpsc::channel();
+        for _ in 0..4 {
+            let work = steps("x", 3, &done, None);
+            workers.run(&work, 1, Priority::Foreground).unwrap();
+        }
+        assert_eq!(
+            workers.shut_down(Instant::now() + Duration::from_secs(60)),
+            0
+        );
+        assert_eq!(order.try_iter().count(), 12);
+        let late = steps("late", 1, &done, None);
+        let refused = workers.run(&late, 1, Priority::Foreground).unwrap_err();
+        assert!(matches!(refused.kind(), ErrorKind::Abandoned));
+    }
+
+    #[test]
+    fn shutting_down_leaves_what_hangs() {
+        let workers = Workers::new(1);
+        let (done, order) = mpsc::channel();
+        let (open, gate) = mpsc::channel();
+        let (arrived, at_gate) = mpsc::channel();
+        let hanging: Arc<dyn Work> = Arc::new(Steps {
+            name: "hangs",
+            left: 5.into(),
+            done: done.clone(),
+            gate: Some(Mutex::new(gate)),
+            arrived: Some(arrived),
+        });
+        workers.run(&hanging, 1, Priority::Foreground).unwrap();
+        at_gate.recv().unwrap();
+        let queued = steps("queued", 1, &done, None);
+        workers.run(&queued, 1, Priority::Foreground).unwrap();
+        assert_eq!(workers.shut_down(Instant::now()), 1);
+        // What hung goes on to the end of its step, and no further.
+        open.send(()).unwrap();
+        drop((hanging, queued, workers, done));
+        assert_eq!(order.iter().collect::<Vec<_>>(), ["hangs"]);
+    }
+
+    #[test]
     fn a_panic_ends_the_work_and_not_the_thread() {
         struct Panics;
         impl Work for Panics {
-            fn step(&self) -> bool {
+            fn abandon(self: Arc<Self>, _: &Error) -> usize {
+                0
+            }
+            fn step(self: Arc<Self>) -> bool {
                 std::panic::resume_unwind(Box::new("bug"))
             }
         }

@@ -2,7 +2,11 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use super::profile::DeviceProfile;
+use crate::backend::device::{Bounds, Device, Devices, Rates};
+use crate::backend::uring::Rings;
 use crate::backend::workers::Workers;
 use crate::buffer::{Pool, PoolOptions};
 use crate::sys::PerProcess;
@@ -14,6 +18,15 @@ pub struct EngineOptions {
     /// Most threads that wait for devices. Default 32: what a fast disk needs for random reads through `pread`.
     /// They are started when needed and end after ten idle seconds.
     pub threads: NonZeroUsize,
+    /// Most requests in flight on one block device by rings, of all readers together; what nobody waits for
+    /// ([`Priority::Prefetch`](crate::Priority::Prefetch)) gets half. Default 128: where random reads of the disks
+    /// that were measured stopped getting faster.
+    pub depth: NonZeroUsize,
+    /// Most bytes in flight on one block device by rings; one request is always allowed. Default 32 MiB.
+    pub bytes_in_flight: usize,
+    /// How fast devices stream, as an earlier process found out ([`Engine::profiles`]); what is not given, the first
+    /// long stream finds out.
+    pub profiles: Vec<DeviceProfile>,
     /// Bounds of the pool that blocks come from.
     pub pool: PoolOptions,
 }
@@ -21,10 +34,16 @@ pub struct EngineOptions {
 /// Threads that wait for a device cost little: each holds a stack of which it touches a page or two.
 const THREADS: NonZeroUsize = NonZeroUsize::new(32).unwrap();
 
+const DEPTH: NonZeroUsize = NonZeroUsize::new(128).unwrap();
+const BYTES_IN_FLIGHT: usize = 32 << 20;
+
 impl Default for EngineOptions {
     fn default() -> Self {
         EngineOptions {
             threads: THREADS,
+            depth: DEPTH,
+            bytes_in_flight: BYTES_IN_FLIGHT,
+            profiles: Vec::new(),
             pool: PoolOptions::default(),
         }
     }
@@ -35,6 +54,27 @@ impl EngineOptions {
     #[must_use]
     pub fn threads(mut self, threads: NonZeroUsize) -> Self {
         self.threads = threads;
+        self
+    }
+
+    /// Sets [`depth`](Self::depth).
+    #[must_use]
+    pub fn depth(mut self, requests: NonZeroUsize) -> Self {
+        self.depth = requests;
+        self
+    }
+
+    /// Sets [`bytes_in_flight`](Self::bytes_in_flight).
+    #[must_use]
+    pub fn bytes_in_flight(mut self, bytes: usize) -> Self {
+        self.bytes_in_flight = bytes;
+        self
+    }
+
+    /// Adds to [`profiles`](Self::profiles).
+    #[must_use]
+    pub fn profile(mut self, profile: DeviceProfile) -> Self {
+        self.profiles.push(profile);
         self
     }
 
@@ -69,6 +109,9 @@ pub struct Engine(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     workers: Arc<Workers>,
+    rings: Rings,
+    devices: Devices,
+    given: Vec<DeviceProfile>,
     pool: Pool,
 }
 
@@ -77,6 +120,12 @@ impl Engine {
     pub fn new(options: EngineOptions) -> Self {
         Engine(Arc::new(Inner {
             workers: Arc::new(Workers::new(options.threads.get())),
+            rings: Rings::new(options.threads.get()),
+            devices: Devices::new(Bounds {
+                depth: options.depth.get(),
+                bytes: options.bytes_in_flight,
+            }),
+            given: options.profiles,
             pool: Pool::new(options.pool),
         }))
     }
@@ -86,8 +135,69 @@ impl Engine {
         &self.0.pool
     }
 
+    /// How fast the devices stream that were read so far, as far as it is known: to be saved, and given to
+    /// [`EngineOptions::profile`] by a later process.
+    pub fn profiles(&self) -> Vec<DeviceProfile> {
+        let devices = self.0.devices.all();
+        devices
+            .iter()
+            .filter_map(|device| DeviceProfile::of(device))
+            .collect()
+    }
+
+    /// Takes no more work, waits for `timeout` at most until what was handed in is done, and gives up the rest.
+    ///
+    /// Reads that are given up, or submitted later, fail with [`Abandoned`](crate::ErrorKind::Abandoned). Memory that
+    /// the system may still write to (a device that hangs) is kept until it is done, or for ever. Reads of
+    /// [`read_now`](crate::Reader::read_now) belong to their callers; they go on. Not needed at the end of a program:
+    /// an engine that is dropped finishes what it has.
+    pub fn shut_down(&self, timeout: Duration) -> Shutdown {
+        let deadline = Instant::now() + timeout;
+        let rings = self.0.rings.shut_down(deadline);
+        let threads = self.0.workers.shut_down(deadline);
+        Shutdown {
+            left: rings + threads,
+        }
+    }
+
     pub(super) fn workers(&self) -> &Arc<Workers> {
         &self.0.workers
+    }
+
+    pub(super) fn rings(&self) -> &Rings {
+        &self.0.rings
+    }
+
+    /// The device of files with this `st_dev`, with the rates that were given for it.
+    pub(super) fn device(&self, dev: u64) -> Arc<Device> {
+        let device = self.0.devices.of(dev);
+        if device.rates().is_none() {
+            let given = self.0.given.iter();
+            let of_this = |profile: &&DeviceProfile| device.name() == Some(&*profile.device);
+            if let Some(profile) = given.rev().find(of_this) {
+                device.set_rates(Rates {
+                    buffered: profile.buffered as f64,
+                    direct: profile.direct as f64,
+                });
+            }
+        }
+        device
+    }
+}
+
+/// What [`Engine::shut_down`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Shutdown {
+    /// Requests that the system still had when they were given up. Their memory is not freed before it is done with
+    /// them.
+    pub left: usize,
+}
+
+impl Shutdown {
+    /// Whether everything was done in time.
+    pub fn is_complete(&self) -> bool {
+        self.left == 0
     }
 }
 

@@ -73,7 +73,7 @@ struct Job {
 }
 
 impl Work for Job {
-    fn step(&self) -> bool {
+    fn step(self: Arc<Self>) -> bool {
         let open = self
             .open
             .lock()
@@ -82,6 +82,11 @@ impl Work for Job {
         let Some(open) = open else { return false };
         self.shared.finish(open());
         true
+    }
+
+    fn abandon(self: Arc<Self>, error: &Error) -> usize {
+        self.shared.finish(Err(error.clone()));
+        1
     }
 }
 

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::engine::Engine;
-use super::opened::{Opened, Rules};
+use super::opened::Opened;
 use super::opening::Opening;
+use super::routes::Rules;
 use crate::backend::file::OpenFile;
 use crate::backend::memory::MemoryReader;
 use crate::error::{Error, ErrorKind, Refusal, Result};

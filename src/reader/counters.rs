@@ -17,6 +17,10 @@ pub enum Route {
     PreadDirect,
     /// A mapping of the file.
     Mmap,
+    /// `io_uring` through the page cache.
+    Uring,
+    /// `io_uring` past the page cache (`O_DIRECT`).
+    UringDirect,
     /// An engine from outside this crate.
     Other,
 }
@@ -28,6 +32,8 @@ impl Route {
         Route::Pread,
         Route::PreadDirect,
         Route::Mmap,
+        Route::Uring,
+        Route::UringDirect,
         Route::Other,
     ];
 
@@ -38,6 +44,8 @@ impl Route {
             Route::Pread => "pread",
             Route::PreadDirect => "pread-direct",
             Route::Mmap => "mmap",
+            Route::Uring => "uring",
+            Route::UringDirect => "uring-direct",
             Route::Other => "other",
         }
     }

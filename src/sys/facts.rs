@@ -39,3 +39,20 @@ impl FileSystem {
         }
     }
 }
+
+/// Whether an error is about the process or the machine at this moment, so that another try may succeed.
+pub(crate) fn is_passing(error: &std::io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN | libc::EINTR)
+    )
+}
+
+/// A block device, as far as the way of reading depends on it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct BlockDevice {
+    /// As the kernel calls it: `nvme0n1`, `vda`.
+    pub(crate) name: String,
+    /// Requests that its queue holds.
+    pub(crate) queue: Option<usize>,
+}

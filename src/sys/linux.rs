@@ -275,3 +275,56 @@ pub(crate) fn word_wiped_on_fork() -> Option<&'static std::sync::atomic::AtomicU
     // SAFETY: the page is writable, aligned, zero (a valid u64), and is never unmapped after this point.
     Some(unsafe { &*page.cast() })
 }
+
+/// The block device behind a file's `st_dev`, a partition counted as its disk. `None`: not one that sysfs shows.
+pub(crate) fn block_device(dev: u64) -> Option<super::BlockDevice> {
+    let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
+    let mut path = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    if path.join("partition").exists() {
+        path.pop();
+    }
+    let queue = std::fs::read_to_string(path.join("queue/nr_requests"));
+    Some(super::BlockDevice {
+        name: path.file_name()?.to_string_lossy().into_owned(),
+        queue: queue.ok().and_then(|n| n.trim().parse().ok()),
+    })
+}
+
+/// Bytes of `offset..offset + len` in the page cache, by mapping them and asking `mincore`. `None`: not known. Where this
+/// process may neither own nor write the file, `mincore` says that everything is resident, so it is not asked.
+///
+/// Costs a mapping: for large ranges, where [`resident_bytes`] does not know. Of very large ones, the first GiB is taken
+/// for all.
+pub(crate) fn mapped_resident_bytes(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Option<u64> {
+    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+    let stat = rustix::fs::fstat(fd).ok()?;
+    let me = rustix::process::geteuid();
+    if stat.st_uid != me.as_raw() && !me.is_root() {
+        return None;
+    }
+    let page = super::page_size();
+    let start = offset - offset % page as u64;
+    let whole = len;
+    let len = len.min(1 << 30);
+    let len = usize::try_from(offset.checked_add(len)? - start).ok()?;
+    let mut resident = vec![0u8; len.div_ceil(page)];
+    // SAFETY: a fresh mapping, placed by the kernel, of which no byte is touched.
+    let map = unsafe {
+        mmap(
+            std::ptr::null_mut(),
+            len,
+            ProtFlags::READ,
+            MapFlags::SHARED,
+            fd,
+            start,
+        )
+        .ok()?
+    };
+    // SAFETY: the mapping made above; the vector has one byte for each of its pages.
+    let asked = unsafe { libc::mincore(map, len, resident.as_mut_ptr()) };
+    // SAFETY: the mapping made above, which nobody else has seen.
+    let _ = unsafe { munmap(map, len) };
+    let pages = resident.iter().filter(|page| **page & 1 == 1).count();
+    let share = pages as f64 / resident.len().max(1) as f64;
+    (asked == 0).then_some((share * whole as f64) as u64)
+}

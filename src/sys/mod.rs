@@ -11,7 +11,10 @@ mod map;
 #[cfg(not(all(target_os = "linux", not(feedwater_portable))))]
 mod portable;
 mod process;
+#[cfg(all(feature = "io-uring", target_os = "linux", not(feedwater_portable)))]
+mod rings;
 
+pub(crate) use facts::{BlockDevice, is_passing};
 pub(crate) use fork::Generation;
 #[cfg(all(target_os = "linux", not(feedwater_portable)))]
 pub(crate) use linux::*;
@@ -19,3 +22,5 @@ pub(crate) use map::{Region, page_size};
 #[cfg(not(all(target_os = "linux", not(feedwater_portable))))]
 pub(crate) use portable::*;
 pub(crate) use process::PerProcess;
+#[cfg(all(feature = "io-uring", target_os = "linux", not(feedwater_portable)))]
+pub(crate) use rings::*;

@@ -113,3 +113,13 @@ pub(crate) unsafe fn populate(_: *mut u8, _: usize) {}
 pub(crate) fn word_wiped_on_fork() -> Option<&'static std::sync::atomic::AtomicU64> {
     None
 }
+
+/// Not known.
+pub(crate) fn block_device(_: u64) -> Option<super::BlockDevice> {
+    None
+}
+
+/// Not known.
+pub(crate) fn mapped_resident_bytes(_: BorrowedFd<'_>, _offset: u64, _len: u64) -> Option<u64> {
+    None
+}

@@ -15,6 +15,14 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
         PerProcess(AtomicPtr::new(ptr::null_mut()))
     }
 
+    /// The value of this process, if there is one. Takes no lock.
+    #[cfg_attr(not(feature = "io-uring"), allow(dead_code))]
+    pub(crate) fn peek(&self) -> Option<&'static T> {
+        // SAFETY: null, or a leaked box that was published with `Release` below.
+        let (generation, value) = unsafe { self.0.load(Ordering::Acquire).as_ref::<'static>() }?;
+        generation.is_current().then_some(value)
+    }
+
     /// The value of this process; made by `make` if there is none. Takes no lock.
     pub(crate) fn get(&self, make: impl FnOnce() -> T) -> &'static T {
         let now = Generation::current();

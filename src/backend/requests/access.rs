@@ -19,23 +19,27 @@ const BOUNCE: u64 = 1 << 20;
 
 /// How the bytes of one file are had.
 #[derive(Debug)]
-pub(super) struct Access {
+pub(crate) struct Access {
     file: Arc<OpenFile>,
-    direct: Option<DirectFile>,
+    direct: Option<Arc<DirectFile>>,
     /// Whether what direct reads are refused is read through the cache.
     fall_back: bool,
     /// A direct read was refused, so the next ones are not tried.
     refused: AtomicBool,
     drop_behind: bool,
+    /// What deliveries are counted under.
+    route: Route,
     /// Cleared when the system turns out not to know the flag.
     no_wait: AtomicBool,
     dont_cache: AtomicBool,
 }
 
 impl Access {
-    pub(super) fn buffered(file: Arc<OpenFile>, drop_behind: bool) -> Self {
+    /// Through the page cache.
+    pub(crate) fn buffered(file: Arc<OpenFile>, route: Route, drop_behind: bool) -> Self {
         Access {
             file,
+            route,
             direct: None,
             fall_back: false,
             refused: AtomicBool::new(false),
@@ -45,38 +49,66 @@ impl Access {
         }
     }
 
-    pub(super) fn direct(file: Arc<OpenFile>, direct: DirectFile, fall_back: bool) -> Self {
+    /// Past the page cache; if `fall_back`, then what is refused goes through it.
+    pub(crate) fn direct(
+        file: Arc<OpenFile>,
+        direct: Arc<DirectFile>,
+        route: Route,
+        fall_back: bool,
+    ) -> Self {
         Access {
             direct: Some(direct),
             fall_back,
-            ..Access::buffered(file, false)
+            ..Access::buffered(file, route, false)
         }
     }
 
-    pub(super) fn file(&self) -> &OpenFile {
+    pub(crate) fn file(&self) -> &OpenFile {
         &self.file
     }
 
-    pub(super) fn is_direct(&self) -> bool {
+    pub(crate) fn is_direct(&self) -> bool {
         self.direct.is_some()
     }
 
-    pub(super) fn route(&self) -> Route {
-        if self.is_direct() {
-            Route::PreadDirect
-        } else {
-            Route::Pread
+    pub(crate) fn route(&self) -> Route {
+        self.route
+    }
+
+    /// The descriptor for direct reads, refused or not.
+    pub(crate) fn opened_direct(&self) -> Option<&DirectFile> {
+        self.direct.as_deref()
+    }
+
+    /// The descriptor for direct reads, as long as they are not refused.
+    pub(crate) fn direct_file(&self) -> Option<&DirectFile> {
+        self.direct.as_deref().filter(|_| !self.was_refused())
+    }
+
+    /// Notes that a direct read failed for being direct. `true`: it is to be read through the cache instead.
+    pub(crate) fn refuse_direct(&self, error: &Error) -> bool {
+        let falls = self.fall_back && is_refusal(error);
+        if falls {
+            self.refused.store(true, Ordering::Relaxed);
         }
+        falls
     }
 
     /// What requests should be multiples of, in offset and length.
-    pub(super) fn align(&self) -> u64 {
-        self.direct.as_ref().map_or(1, DirectFile::strictest)
+    pub(crate) fn align(&self) -> u64 {
+        self.direct.as_ref().map_or(1, |direct| direct.strictest())
     }
 
     /// Whether [`copy_resident`](Self::copy_resident) may find anything.
-    pub(super) fn can_copy_resident(&self) -> bool {
+    pub(crate) fn can_copy_resident(&self) -> bool {
         !self.is_direct() && self.no_wait.load(Ordering::Relaxed)
+    }
+
+    /// Whether the system says that no byte of `range` is in the page cache.
+    pub(crate) fn is_cold(&self, range: &Range<u64>) -> bool {
+        let len = range.end - range.start;
+        !matches!(self.file.file_system(), FileSystem::Memory(_))
+            && sys::resident_bytes(self.file.fd(), range.start, len) == Some(0)
     }
 
     /// Reads `range` to `target`. The range may reach past the end of the file as far as alignment made it; what
@@ -84,14 +116,14 @@ impl Access {
     ///
     /// # Safety
     /// `target..target + range.len()` is valid for writes, and nobody else uses it until this returns.
-    pub(super) unsafe fn read(
+    pub(crate) unsafe fn read(
         &self,
         range: &Range<u64>,
         target: *mut u8,
         counters: &Counters,
         pool: &Pool,
     ) -> Result<()> {
-        let Some(direct) = self.direct.as_ref().filter(|_| !self.was_refused()) else {
+        let Some(direct) = self.direct_file() else {
             let within = range.start..range.end.min(self.file.len());
             // SAFETY: the caller vouches for `target..target + range.len()`, of which this is a part.
             return unsafe { self.read_buffered(&within, target, counters) };
@@ -105,8 +137,7 @@ impl Access {
             unsafe { self.read_bounced(direct, range, target, counters, pool) }
         };
         match outcome {
-            Err(error) if self.fall_back && is_refusal(&error) => {
-                self.refused.store(true, Ordering::Relaxed);
+            Err(error) if self.refuse_direct(&error) => {
                 let within = range.start..range.end.min(self.file.len());
                 // SAFETY: as above; the direct read is over.
                 unsafe { self.read_buffered(&within, target, counters) }
@@ -116,7 +147,7 @@ impl Access {
     }
 
     /// Whether a direct read was refused, though opening for it was not.
-    pub(super) fn was_refused(&self) -> bool {
+    pub(crate) fn was_refused(&self) -> bool {
         self.refused.load(Ordering::Relaxed)
     }
 
@@ -230,7 +261,7 @@ impl Access {
     ///
     /// # Safety
     /// As for [`read`](Self::read).
-    pub(super) unsafe fn copy_resident(
+    pub(crate) unsafe fn copy_resident(
         &self,
         range: &Range<u64>,
         target: *mut u8,
@@ -270,20 +301,22 @@ impl Access {
         match step {
             Step::Done => Ok(()),
             Step::Failed(error) => Err(Error::io("pread", error)),
-            Step::Ended { at } => {
-                // The length was fixed at the open, so something changed: say what, if the file shows it.
-                self.file.check_version()?;
-                let what = format!("no bytes at offset {}", range.start.saturating_add(at));
-                Err(Error::io(
-                    "pread",
-                    io::Error::new(io::ErrorKind::UnexpectedEof, what),
-                ))
-            }
+            Step::Ended { at } => Err(self.ended("pread", range.start.saturating_add(at))),
         }
     }
 
+    /// The error of a file that has no bytes at an `offset` within its length. The length was fixed at the open, so
+    /// something changed: says what, if the file shows it.
+    pub(crate) fn ended(&self, op: &'static str, offset: u64) -> Error {
+        if let Err(changed) = self.file.check_version() {
+            return changed;
+        }
+        let what = format!("no bytes at offset {offset}");
+        Error::io(op, io::Error::new(io::ErrorKind::UnexpectedEof, what))
+    }
+
     /// Passes on the hint that `range` will be read.
-    pub(super) fn hint(&self, range: &Range<u64>) {
+    pub(crate) fn hint(&self, range: &Range<u64>) {
         if !self.is_direct() && !self.drop_behind {
             sys::advise(self.file.fd(), range.start, range.end - range.start, true);
         }

@@ -78,17 +78,17 @@ impl DirectFile {
         }
     }
 
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
     /// What offsets and lengths are multiples of.
-    pub(super) fn align(&self) -> u64 {
+    pub(crate) fn align(&self) -> u64 {
         self.offset
     }
 
     /// Whether bytes of the file from `offset` on may be read to `target`.
-    pub(super) fn fits(&self, offset: u64, target: *const u8) -> bool {
+    pub(crate) fn fits(&self, offset: u64, target: *const u8) -> bool {
         offset.is_multiple_of(self.offset) && (target.addr() as u64).is_multiple_of(self.memory)
     }
 

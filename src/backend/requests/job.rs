@@ -7,18 +7,20 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use super::transfer::Access;
+use super::Context;
+use super::access::Access;
+use super::salvage::Salvage;
 use crate::buffer::{Block, BlockMut, Pool};
 use crate::error::{Error, ErrorKind, Result};
 use crate::reader::{Failed, Source, Ticket};
 
 /// A read that a request serves.
 #[derive(Debug)]
-pub(super) struct Part {
-    pub(super) range: Range<u64>,
+pub(crate) struct Part {
+    pub(crate) range: Range<u64>,
     /// The caller's block, to be copied into from the shared one.
-    pub(super) dest: Option<BlockMut>,
-    pub(super) ticket: Ticket,
+    pub(crate) dest: Option<BlockMut>,
+    pub(crate) ticket: Ticket,
 }
 
 /// Who waits, and the memory that is kept for them until all of it is written.
@@ -34,7 +36,7 @@ enum Finish {
 
 /// Why a request was not done.
 #[derive(Clone, Debug)]
-pub(super) enum Cause {
+pub(crate) enum Cause {
     /// The system failed to read it.
     Read(Error),
     /// It was not tried.
@@ -42,7 +44,7 @@ pub(super) enum Cause {
 }
 
 #[derive(Debug)]
-pub(super) struct Job {
+pub(crate) struct Job {
     span: Range<u64>,
     target: *mut u8,
     /// Bytes from the start of the span that are there already.
@@ -56,6 +58,8 @@ pub(super) struct Job {
 struct State {
     cause: Option<Cause>,
     finish: Option<Finish>,
+    /// Memory of a request that was given up while the system may still write to it; goes with the job.
+    held: Option<BlockMut>,
 }
 
 // SAFETY: `target` points into the block that `finish` keeps, or into memory whose lender waits. Writes to it are
@@ -74,12 +78,13 @@ impl Job {
             state: Mutex::new(State {
                 cause: None,
                 finish: Some(finish),
+                held: None,
             }),
         }
     }
 
     /// A read into the unfilled part of the caller's block, which has room for it.
-    pub(super) fn given(block: BlockMut, part: Part) -> Self {
+    pub(crate) fn given(block: BlockMut, part: Part) -> Self {
         Job::new(
             part.range.clone(),
             block.unfilled_ptr(),
@@ -88,7 +93,7 @@ impl Job {
     }
 
     /// Reads that share `block`, which is as long as `span`.
-    pub(super) fn shared(span: Range<u64>, block: BlockMut, parts: Vec<Part>) -> Self {
+    pub(crate) fn shared(span: Range<u64>, block: BlockMut, parts: Vec<Part>) -> Self {
         Job::new(span, block.unfilled_ptr(), Finish::Shared { block, parts })
     }
 
@@ -97,16 +102,16 @@ impl Job {
     /// # Safety
     /// `target..target + range.len()` is valid for writes, and not used by others, until all pieces are done or
     /// the job is dropped.
-    pub(super) unsafe fn borrowed(range: Range<u64>, target: *mut u8) -> Self {
+    pub(crate) unsafe fn borrowed(range: Range<u64>, target: *mut u8) -> Self {
         Job::new(range, target, Finish::Borrowed)
     }
 
-    pub(super) fn span(&self) -> &Range<u64> {
+    pub(crate) fn span(&self) -> &Range<u64> {
         &self.span
     }
 
     /// What has not been copied yet.
-    pub(super) fn rest(&self) -> Range<u64> {
+    pub(crate) fn rest(&self) -> Range<u64> {
         self.span.start + self.copied..self.span.end
     }
 
@@ -115,19 +120,53 @@ impl Job {
     }
 
     /// Copies what is in the page cache, before any piece has been handed out.
-    pub(super) fn copy_resident(&mut self, access: &Access, source: &Source) -> u64 {
+    pub(crate) fn copy_resident(&mut self, access: &Access, source: &Source) -> u64 {
         // SAFETY: the target is as long as the span; `&mut self`, so no piece is being read.
         self.copied = unsafe { access.copy_resident(&self.span, self.target, source.counters()) };
         self.copied
     }
 
-    pub(super) fn set_pieces(&mut self, pieces: usize) {
+    pub(crate) fn set_pieces(&mut self, pieces: usize) {
         *self.left.get_mut() = pieces;
     }
 
     /// One piece is done, or given up. `true`: it was the last.
-    pub(super) fn piece_done(&self) -> bool {
+    pub(crate) fn piece_done(&self) -> bool {
         self.left.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Where the byte at `offset` goes, which lies within the span.
+    pub(crate) fn target_of(&self, offset: u64) -> *mut u8 {
+        self.target
+            .wrapping_add(offset.saturating_sub(self.span.start) as usize)
+    }
+
+    /// Tells those who wait that nothing will come, and keeps the memory for as long as the job lives, since the
+    /// system may still write to it. `false`: they had been told something before.
+    pub(crate) fn abandon(&self, source: &Source, error: &Error) -> bool {
+        let parts = {
+            let mut state = self.lock();
+            state.cause.get_or_insert(Cause::NotTried(error.clone()));
+            let (block, parts) = match state.finish.take() {
+                Some(Finish::Given { block, part }) => (block, vec![part]),
+                Some(Finish::Shared { block, parts }) => (block, parts),
+                // Whoever lent the memory waits for the pieces, whatever happens.
+                Some(Finish::Borrowed) => {
+                    state.finish = Some(Finish::Borrowed);
+                    return false;
+                }
+                None => return false,
+            };
+            state.held = Some(block);
+            parts
+        };
+        for part in parts {
+            let error = source.place(error.clone(), part.range);
+            // The caller's own block was only to be copied to, so it is at rest.
+            let dest = part.dest;
+            part.ticket.finish(Err(Failed { error, dest }));
+        }
+        true
     }
 
     /// Reads `piece`, a part of the span.
@@ -135,7 +174,7 @@ impl Job {
     /// # Safety
     /// No other thread reads an overlapping piece, and the memory of the request is kept until this returns: by
     /// what `deliver` will take, while a piece is not done, or by whoever has taken it.
-    pub(super) unsafe fn read_piece(
+    pub(crate) unsafe fn read_piece(
         &self,
         piece: &Range<u64>,
         access: &Access,
@@ -143,29 +182,26 @@ impl Job {
         pool: &Pool,
     ) -> Result<()> {
         // SAFETY: within the target, which is kept until the last piece is done; the piece is the caller's.
-        unsafe {
-            let target = self.target.add((piece.start - self.span.start) as usize);
-            access.read(piece, target, source.counters(), pool)
-        }
+        unsafe { access.read(piece, self.target_of(piece.start), source.counters(), pool) }
     }
 
     /// Notes why the request cannot be delivered; the first reason stays.
-    pub(super) fn fail(&self, cause: Cause) {
+    pub(crate) fn fail(&self, cause: Cause) {
         self.lock().cause.get_or_insert(cause);
     }
 
-    pub(super) fn failed(&self) -> bool {
+    pub(crate) fn failed(&self) -> bool {
         self.lock().cause.is_some()
     }
 
-    pub(super) fn error(&self) -> Option<Error> {
+    pub(crate) fn error(&self) -> Option<Error> {
         self.lock().cause.clone().map(|cause| match cause {
             Cause::Read(error) | Cause::NotTried(error) => error,
         })
     }
 
     /// Whether anybody still waits for it.
-    pub(super) fn wanted(&self) -> bool {
+    pub(crate) fn wanted(&self) -> bool {
         match &self.lock().finish {
             Some(Finish::Given { part, .. }) => part.ticket.wanted(),
             Some(Finish::Shared { parts, .. }) => parts.iter().any(|part| part.ticket.wanted()),
@@ -174,7 +210,7 @@ impl Job {
     }
 
     /// Tells a lone waiter how far it is.
-    pub(super) fn progress(&self, bytes: u64) {
+    pub(crate) fn progress(&self, bytes: u64) {
         match &self.lock().finish {
             Some(Finish::Given { part, .. }) => part.ticket.add_progress(bytes),
             Some(Finish::Shared { parts, .. }) if parts.len() == 1 => {
@@ -185,13 +221,8 @@ impl Job {
     }
 
     /// Hands out what was read, or the reason why not. Called once, after the last piece.
-    pub(super) fn deliver(
-        &self,
-        source: &Source,
-        access: &Access,
-        pool: &Pool,
-        verify: impl Fn() -> Result<()>,
-    ) {
+    pub(crate) fn deliver(&self, context: &Context, verify: impl FnOnce(&Context) -> Result<()>) {
+        let Context { source, access, .. } = context;
         let (cause, finish) = {
             let mut state = self.lock();
             // The cause stays, for a caller who lent the memory and asks afterwards.
@@ -199,13 +230,14 @@ impl Job {
         };
         let Some(finish) = finish else { return };
         let outcome = match (cause, &finish) {
-            (None, _) => verify(),
+            (None, Finish::Borrowed) => return, // who lent the memory looks at the version
+            (None, _) => verify(context),
             (Some(Cause::NotTried(error)), _) => Err(error),
             (Some(Cause::Read(error)), Finish::Shared { parts, .. })
                 if parts.len() > 1 && matches!(error.kind(), ErrorKind::Io { .. }) =>
             {
                 if let Finish::Shared { block, parts } = finish {
-                    self.deliver_one_by_one(block, parts, source, access, pool, verify);
+                    Salvage::new(self.span.clone(), block, parts).deliver(context);
                 }
                 return;
             }
@@ -235,48 +267,14 @@ impl Job {
                 let bytes = frozen(block);
                 for part in parts {
                     let outcome = self.cut(&bytes, held, &part.range, source);
-                    hand_out(part, outcome, source, access);
+                    hand_out(part, outcome, context);
                 }
             }
             (Finish::Shared { parts, .. }, Err(error)) => {
                 for part in parts {
-                    hand_out(part, Err(error.clone()), source, access);
+                    hand_out(part, Err(error.clone()), context);
                 }
             }
-        }
-    }
-
-    /// A joined request failed: each read is tried alone, so that one bad spot fails only those that touch it.
-    fn deliver_one_by_one(
-        &self,
-        block: BlockMut,
-        parts: Vec<Part>,
-        source: &Source,
-        access: &Access,
-        pool: &Pool,
-        verify: impl Fn() -> Result<()>,
-    ) {
-        let align = access.align();
-        let mut outcomes = Vec::with_capacity(parts.len());
-        for part in &parts {
-            let start = part.range.start - part.range.start % align;
-            let end = part.range.end.next_multiple_of(align).min(self.span.end);
-            // SAFETY: within the span; all pieces are done, so nobody else uses the memory, and `block` keeps it.
-            let read = unsafe { self.read_piece(&(start..end), access, source, pool) };
-            outcomes.push(read.and_then(|()| verify()));
-        }
-        for (part, outcome) in parts.into_iter().zip(outcomes) {
-            let from = (part.range.start - self.span.start) as usize;
-            let len = (part.range.end - part.range.start) as usize;
-            let outcome = outcome.map(|()| {
-                // SAFETY: this part of the block was just read.
-                let read = unsafe {
-                    std::slice::from_raw_parts(block.unfilled_ptr().add(from).cast_const(), len)
-                };
-                source.counters().add_bounced(len as u64);
-                Bytes::copy_from_slice(read)
-            });
-            hand_out(part, outcome, source, access);
         }
     }
 
@@ -308,7 +306,8 @@ fn frozen(block: BlockMut) -> Bytes {
 }
 
 /// Finishes one part with bytes of a shared block, or with the error.
-fn hand_out(part: Part, outcome: Result<Bytes>, source: &Source, access: &Access) {
+pub(crate) fn hand_out(part: Part, outcome: Result<Bytes>, context: &Context) {
+    let Context { source, access, .. } = context;
     let len = part.range.end - part.range.start;
     let placed = |error: Error| source.place(error, part.range.clone());
     let outcome = match (outcome, part.dest) {

@@ -1,0 +1,470 @@
+//! The thread that owns a ring, and what is handed to it from others.
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use io_uring::{opcode, types};
+
+use super::flight::{Flight, Tally, WAKE};
+use super::ring::Ring;
+use crate::backend::device::{Device, Share};
+use crate::backend::requests::{Batched, Piece};
+use crate::error::{Error, ErrorKind, Refusal};
+use crate::reader::{Priority, ReadOptions};
+use crate::sys::{self, Generation};
+
+/// How long a driver with nothing to do stays.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// Serves all asynchronous reads of one device by one thread, which is started when needed and gone when idle.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    shared: Arc<Shared>,
+    generation: Generation,
+}
+
+/// What the driver's thread is doing, for those who may have to wake it.
+#[derive(Debug)]
+#[repr(u8)]
+enum Doing {
+    /// It will look at the queue before it waits.
+    Working,
+    /// It waits for completions: the eventfd wakes it.
+    InRing,
+    /// It waits for work: the condition variable wakes it.
+    Parked,
+}
+
+#[derive(Debug)]
+struct Shared {
+    device: Arc<Device>,
+    /// Bound of the kernel's own threads.
+    kernel_threads: usize,
+    queue: Mutex<Queue>,
+    work: Condvar,
+    /// A [`Doing`].
+    doing: AtomicU8,
+    /// There is something new in the queue, to be looked at without the lock.
+    news: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    batches: Vec<(Arc<Batched>, usize, Priority)>,
+    /// How to wake it out of its ring, while the thread runs.
+    event: Option<Arc<OwnedFd>>,
+    /// No more work is taken.
+    closed: bool,
+    /// Everything that has not been sent, and who waits for what was, is given up.
+    abandoned: bool,
+    /// Requests that were in flight when they were given up.
+    left: usize,
+}
+
+impl Driver {
+    pub(crate) fn new(device: Arc<Device>, kernel_threads: usize) -> Self {
+        Driver {
+            shared: Arc::new(Shared {
+                device,
+                kernel_threads,
+                queue: Mutex::default(),
+                work: Condvar::new(),
+                doing: AtomicU8::new(Doing::Working as u8),
+                news: AtomicBool::new(false),
+            }),
+            generation: Generation::current(),
+        }
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.shared.device
+    }
+
+    /// Starts the thread if it does not run. Waits for no device.
+    pub(crate) fn ready(&self) -> Result<(), Refusal> {
+        if !self.generation.is_current() {
+            return Err(Refusal::NotForThisFile {
+                what: "its engine was made before this process was forked".into(),
+            });
+        }
+        self.shared.ensure_thread(&mut self.shared.lock())
+    }
+
+    /// Takes a batch. What becomes of it, its tickets tell.
+    pub(crate) fn submit(&self, work: Arc<Batched>, options: &ReadOptions) {
+        if !self.generation.is_current() {
+            return work.give_up(&Error::new(ErrorKind::Forked));
+        }
+        let depth = options
+            .depth
+            .map_or(usize::MAX, std::num::NonZeroUsize::get);
+        let mut queue = self.shared.lock();
+        if queue.closed {
+            drop(queue);
+            return work.give_up(&Error::new(ErrorKind::Abandoned));
+        }
+        if let Err(refusal) = self.shared.ensure_thread(&mut queue) {
+            drop(queue);
+            return work.give_up(&Error::new(ErrorKind::Unavailable {
+                engine: work.context().access().route().name(),
+                why: refusal,
+            }));
+        }
+        queue.batches.push((work, depth, options.priority));
+        self.shared.wake(queue);
+    }
+
+    /// Takes no more work.
+    pub(crate) fn close(&self) {
+        let mut queue = self.shared.lock();
+        queue.closed = true;
+        self.shared.wake(queue);
+    }
+
+    /// Waits until the thread has ended, which it does when it is closed and all is done. `false`: not by then.
+    pub(crate) fn wait_until(&self, deadline: Instant) -> bool {
+        let mut queue = self.shared.lock();
+        while queue.event.is_some() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let (guard, _) = self
+                .shared
+                .work
+                .wait_timeout(queue, left)
+                .unwrap_or_else(PoisonError::into_inner);
+            queue = guard;
+        }
+        true
+    }
+
+    /// Gives up everything: those who wait are told, and what the kernel may still write to is kept until it has.
+    /// The number of requests that are with the kernel.
+    pub(crate) fn abandon(&self) -> usize {
+        let mut queue = self.shared.lock();
+        if queue.event.is_none() {
+            return 0;
+        }
+        queue.closed = true;
+        queue.abandoned = true;
+        self.shared.wake(queue);
+        // It does so between two completions: it never waits for anything else than its ring or the queue.
+        let mut queue = self.shared.lock();
+        while queue.abandoned && queue.event.is_some() {
+            queue = self
+                .shared
+                .work
+                .wait(queue)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        queue.left
+    }
+}
+
+impl Drop for Driver {
+    /// What was handed in is done; then the thread ends.
+    fn drop(&mut self) {
+        if self.generation.is_current() {
+            self.close();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // Nothing panics under the lock, and the queue is valid between any two statements.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ensure_thread(self: &Arc<Self>, queue: &mut Queue) -> Result<(), Refusal> {
+        if queue.event.is_some() {
+            return Ok(());
+        }
+        if queue.closed {
+            return Err(Refusal::NotForThisFile {
+                what: "its engine was shut down".into(),
+            });
+        }
+        let os = |op: &'static str| {
+            move |error: io::Error| Refusal::Os {
+                op,
+                source: Arc::new(error),
+            }
+        };
+        let entries = self.device.bounds().depth.clamp(1, 4096) + 1;
+        let ring = Ring::new(entries.next_power_of_two() as u32)?;
+        let event = Arc::new(sys::event().map_err(os("eventfd"))?);
+        let (shared, its_event) = (self.clone(), event.clone());
+        self.doing.store(Doing::Working as u8, Ordering::SeqCst);
+        std::thread::Builder::new()
+            .name("feedwater-ring".into())
+            .spawn(move || Thread::new(shared, its_event).run(ring))
+            .map_err(os("start a thread"))?;
+        queue.event = Some(event);
+        Ok(())
+    }
+
+    /// Makes the thread look at the queue.
+    fn wake(&self, queue: MutexGuard<'_, Queue>) {
+        // Before the look at what it is doing: it says so before it looks for news, so one of both sees the other.
+        self.news.store(true, Ordering::SeqCst);
+        let event = queue.event.clone();
+        drop(queue);
+        let working = Doing::Working as u8;
+        match self.doing.swap(working, Ordering::SeqCst) {
+            doing if doing == Doing::InRing as u8 => {
+                if let Some(event) = event {
+                    // A full counter wakes as well, so there is nothing to do about an error.
+                    let _ = rustix::io::write(&*event, &1u64.to_ne_bytes());
+                }
+            }
+            doing if doing == Doing::Parked as u8 => self.work.notify_all(),
+            _ => {}
+        }
+    }
+}
+
+/// A batch that the driver has taken, as long as it has pieces to send.
+struct Sending {
+    work: Arc<Batched>,
+    depth: usize,
+    tally: Tally,
+}
+
+/// What only the thread touches.
+struct Thread {
+    shared: Arc<Shared>,
+    flight: Option<Flight>,
+    event: Arc<OwnedFd>,
+    /// A request to be told of the event is in the ring.
+    armed: bool,
+    foreground: VecDeque<Sending>,
+    prefetch: VecDeque<Sending>,
+}
+
+impl Thread {
+    fn new(shared: Arc<Shared>, event: Arc<OwnedFd>) -> Self {
+        Thread {
+            shared,
+            flight: None,
+            event,
+            armed: false,
+            foreground: VecDeque::new(),
+            prefetch: VecDeque::new(),
+        }
+    }
+
+    fn run(&mut self, ring: Ring) {
+        let begun = ring.begin(self.shared.kernel_threads as u32);
+        self.flight = Some(Flight::new(ring));
+        let served = begun.and_then(|()| self.serve());
+        // Whatever ended it: what is in flight is left to the kernel, with its memory; what is not goes back.
+        self.flight = None;
+        let error = match served {
+            Ok(()) => Error::new(ErrorKind::Abandoned),
+            Err(error) => Error::io("io_uring_enter", error),
+        };
+        let sending = self.foreground.drain(..).chain(self.prefetch.drain(..));
+        for sending in sending {
+            sending.work.give_up(&error);
+        }
+    }
+
+    /// Until it is closed and has nothing left to do, or has had nothing for a while.
+    fn serve(&mut self) -> io::Result<()> {
+        loop {
+            self.take_news();
+            self.send()?;
+            let Some(flight) = &mut self.flight else {
+                return Ok(());
+            };
+            if flight.len() == 0 {
+                if self.idle() {
+                    continue;
+                }
+                return Ok(());
+            }
+            self.wait()?;
+        }
+    }
+
+    /// Takes over what was handed in.
+    fn take_news(&mut self) {
+        if !self.shared.news.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        let mut queue = self.shared.lock();
+        let batches = std::mem::take(&mut queue.batches);
+        let abandoned = queue.abandoned;
+        drop(queue);
+        for (work, depth, priority) in batches {
+            let list = match priority {
+                Priority::Prefetch => &mut self.prefetch,
+                _ => &mut self.foreground,
+            };
+            list.push_back(Sending {
+                depth,
+                tally: Tally::new(self.shared.device.clone()),
+                work,
+            });
+        }
+        if abandoned {
+            self.abandon();
+        }
+    }
+
+    fn abandon(&mut self) {
+        let error = Error::new(ErrorKind::Abandoned);
+        for sending in self.foreground.drain(..).chain(self.prefetch.drain(..)) {
+            sending.work.abandon(&error);
+        }
+        let flying: Vec<_> = self
+            .flight
+            .iter()
+            .flat_map(|flight| flight.pieces().map(|piece| piece.work().clone()))
+            .collect();
+        let left = flying.len();
+        for work in flying {
+            work.abandon(&error);
+        }
+        let mut queue = self.shared.lock();
+        queue.abandoned = false;
+        queue.left = left;
+        drop(queue);
+        self.shared.work.notify_all();
+    }
+
+    /// Sends pieces as far as the device has room for them.
+    fn send(&mut self) -> io::Result<()> {
+        let device = self.shared.device.clone();
+        for (list, share) in [
+            (&mut self.foreground, Share::Whole),
+            (&mut self.prefetch, Share::Half),
+        ] {
+            let mut passed = 0;
+            while passed < list.len() {
+                let Some(flight) = &mut self.flight else {
+                    return Ok(());
+                };
+                // One place is for the event.
+                if flight.len() + 1 >= flight.capacity() {
+                    return Ok(());
+                }
+                let Some(sending) = list.front_mut() else {
+                    break;
+                };
+                if sending.tally.len() >= sending.depth {
+                    passed += 1;
+                    list.rotate_left(1);
+                    continue;
+                }
+                let Some(bytes) = sending.work.next_bytes() else {
+                    list.pop_front();
+                    continue;
+                };
+                if !device.enter(bytes, flight.len() == 0, share) {
+                    return Ok(());
+                }
+                let Some(piece) = sending.work.claim().and_then(Piece::if_wanted) else {
+                    device.leave(bytes);
+                    continue;
+                };
+                flight.launch(piece, &sending.tally)?;
+                // Others have their turn.
+                list.rotate_left(1);
+                passed = 0;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for completions, or for somebody to hand in more.
+    fn wait(&mut self) -> io::Result<()> {
+        let Some(flight) = &mut self.flight else {
+            return Ok(());
+        };
+        if !self.armed {
+            let poll = opcode::PollAdd::new(types::Fd(self.event.as_raw_fd()), libc::POLLIN as _);
+            // SAFETY: points to nothing; the descriptor is kept.
+            unsafe { flight.push(&poll.build().user_data(WAKE))? };
+            self.armed = true;
+        }
+        self.shared
+            .doing
+            .store(Doing::InRing as u8, Ordering::SeqCst);
+        // Handed in before that was seen?
+        let wanted = usize::from(!self.shared.news.load(Ordering::SeqCst));
+        let woken = flight.turn(wanted);
+        self.shared
+            .doing
+            .store(Doing::Working as u8, Ordering::SeqCst);
+        if woken? {
+            self.armed = false;
+            let _ = rustix::io::read(&*self.event, &mut [0u8; 8]);
+        }
+        Ok(())
+    }
+
+    /// Waits for work. `false`: there was none for a while, or there will be none, and the thread is to end.
+    fn idle(&mut self) -> bool {
+        let end = Instant::now() + LINGER;
+        let mut queue = self.shared.lock();
+        loop {
+            if !queue.batches.is_empty() || queue.abandoned {
+                return true;
+            }
+            if !self.foreground.is_empty() || !self.prefetch.is_empty() {
+                return true;
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if queue.closed || left.is_zero() {
+                queue.event = None;
+                drop(queue);
+                self.shared.work.notify_all();
+                return false;
+            }
+            self.shared
+                .doing
+                .store(Doing::Parked as u8, Ordering::SeqCst);
+            let (guard, _) = self
+                .shared
+                .work
+                .wait_timeout(queue, left)
+                .unwrap_or_else(PoisonError::into_inner);
+            queue = guard;
+            self.shared
+                .doing
+                .store(Doing::Working as u8, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Drop for Thread {
+    /// Also when it panicked: another thread may take its place.
+    fn drop(&mut self) {
+        let mut queue = self.shared.lock();
+        if queue
+            .event
+            .as_ref()
+            .is_some_and(|event| Arc::ptr_eq(event, &self.event))
+        {
+            queue.event = None;
+        }
+        let stranded = if queue.event.is_none() {
+            std::mem::take(&mut queue.batches)
+        } else {
+            Vec::new()
+        };
+        drop(queue);
+        self.shared.work.notify_all();
+        for (work, ..) in stranded {
+            work.give_up(&Error::new(ErrorKind::Abandoned));
+        }
+    }
+}
