@@ -1,9 +1,23 @@
 //! The engines, each on its own; which one serves what is decided above, in `open`.
 
 // Some of what engines share is for rings alone.
-#[cfg_attr(not(feature = "io-uring"), allow(dead_code))]
+#[cfg_attr(
+    any(
+        not(feature = "io-uring"),
+        not(target_os = "linux"),
+        feedwater_portable
+    ),
+    allow(dead_code)
+)]
 pub(crate) mod device;
-#[cfg_attr(not(feature = "io-uring"), allow(dead_code))]
+#[cfg_attr(
+    any(
+        not(feature = "io-uring"),
+        not(target_os = "linux"),
+        feedwater_portable
+    ),
+    allow(dead_code)
+)]
 pub(crate) mod file;
 pub(crate) mod memory;
 #[cfg(feature = "mmap")]
@@ -12,7 +26,14 @@ pub(crate) mod mmap;
 #[path = "no_mmap.rs"]
 pub(crate) mod mmap;
 pub(crate) mod pread;
-#[cfg_attr(not(feature = "io-uring"), allow(dead_code))]
+#[cfg_attr(
+    any(
+        not(feature = "io-uring"),
+        not(target_os = "linux"),
+        feedwater_portable
+    ),
+    allow(dead_code)
+)]
 pub(crate) mod requests;
 #[cfg(all(feature = "io-uring", target_os = "linux", not(feedwater_portable)))]
 pub(crate) mod uring;

@@ -16,7 +16,14 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
     }
 
     /// The value of this process, if there is one. Takes no lock.
-    #[cfg_attr(not(feature = "io-uring"), allow(dead_code))]
+    #[cfg_attr(
+        any(
+            not(feature = "io-uring"),
+            not(target_os = "linux"),
+            feedwater_portable
+        ),
+        allow(dead_code)
+    )]
     pub(crate) fn peek(&self) -> Option<&'static T> {
         // SAFETY: null, or a leaked box that was published with `Release` below.
         let (generation, value) = unsafe { self.0.load(Ordering::Acquire).as_ref::<'static>() }?;

@@ -14,7 +14,14 @@ use std::sync::Arc;
 
 pub(crate) use self::access::Access;
 pub(crate) use self::batched::Batched;
-#[cfg_attr(not(feature = "io-uring"), allow(unused_imports))]
+#[cfg_attr(
+    any(
+        not(feature = "io-uring"),
+        not(target_os = "linux"),
+        feedwater_portable
+    ),
+    allow(unused_imports)
+)]
 pub(crate) use self::batched::Piece;
 pub(crate) use self::direct::DirectFile;
 use self::hints::Hints;

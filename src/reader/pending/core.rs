@@ -32,6 +32,10 @@ pub(super) struct State {
     /// How many of `done` were handed out.
     pub(super) taken: usize,
     pub(super) waker: Option<Waker>,
+    /// A thread is parked.
+    pub(super) parked: bool,
+    /// Who waits has no use for outcomes one by one: it is woken when all are there, or one is an error.
+    pub(super) for_all: bool,
     /// All reads have an outcome, as the deadline came.
     pub(super) expired: bool,
 }
@@ -61,6 +65,7 @@ impl Core {
     pub(super) fn finish(&self, index: usize, outcome: Outcome, unreported: u64) {
         let mut state = self.lock();
         let mut rejected = None;
+        let failed = outcome.is_err();
         match state.slots.get_mut(index) {
             Some(slot) if matches!(slot.outcome, SlotState::Waiting) => {
                 slot.outcome = SlotState::Done(outcome);
@@ -73,10 +78,14 @@ impl Core {
             self.bytes.fetch_add(unreported, Ordering::Relaxed);
             self.finished.fetch_add(1, Ordering::Relaxed);
         }
-        let waker = state.waker.take();
+        let due = !state.for_all || failed || state.done.len() == state.slots.len();
+        let waker = if due { state.waker.take() } else { None };
+        let parked = due && state.parked;
         drop(state);
         // Memory goes back and the waiter wakes outside the lock: both may run code of others.
-        self.changed.notify_all();
+        if parked {
+            self.changed.notify_all();
+        }
         wake(waker);
         drop(rejected);
     }

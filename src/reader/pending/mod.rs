@@ -84,6 +84,8 @@ impl Pending {
                     done: Vec::with_capacity(reads.len()),
                     taken: 0,
                     waker: None,
+                    parked: false,
+                    for_all: false,
                     expired: false,
                 }),
                 changed: Condvar::new(),
@@ -113,7 +115,7 @@ impl Pending {
     /// [`InvalidOption`](ErrorKind::InvalidOption) if outcomes were taken one by one before.
     pub fn wait(mut self) -> Result<Vec<Block>> {
         loop {
-            match self.next_until(None) {
+            match self.next_until(None, true) {
                 Poll::Ready(Some((index, outcome))) => self.gather(index, outcome),
                 Poll::Ready(None) | Poll::Pending => return self.in_order(),
             }
@@ -126,7 +128,7 @@ impl Pending {
     /// Parks this thread until the next read is done, whichever it is: its position in the batch and its
     /// outcome. `None` when all have been handed out.
     pub fn wait_next(&mut self) -> Option<(usize, Result<Block, Failed>)> {
-        match self.next_until(None) {
+        match self.next_until(None, false) {
             Poll::Ready(next) => self.hand_out(next),
             Poll::Pending => None, // only a wait with an end comes back without an outcome
         }
@@ -139,10 +141,15 @@ impl Pending {
         timeout: Duration,
     ) -> Poll<Option<(usize, Result<Block, Failed>)>> {
         let end = Instant::now().checked_add(timeout);
-        self.next_until(end).map(|next| self.hand_out(next))
+        self.next_until(end, false).map(|next| self.hand_out(next))
     }
 
-    fn next_until(&mut self, end: Option<Instant>) -> Poll<Option<(usize, Outcome)>> {
+    /// The next outcome, waited for until `end` at most. `for_all`: there is no use for it before all are there.
+    fn next_until(
+        &mut self,
+        end: Option<Instant>,
+        for_all: bool,
+    ) -> Poll<Option<(usize, Outcome)>> {
         if self.left == 0 {
             return Poll::Ready(None);
         }
@@ -156,24 +163,30 @@ impl Pending {
                 self.left -= 1;
                 return Poll::Ready(Some(done));
             }
+            state.parked = true;
+            state.for_all = for_all;
             let Some(until) = core.deadline.into_iter().chain(end).min() else {
                 state = core
                     .changed
                     .wait(state)
                     .unwrap_or_else(PoisonError::into_inner);
+                state.parked = false;
                 continue;
             };
             let now = Instant::now();
             if core.deadline.is_some_and(|deadline| now >= deadline) {
+                state.parked = false;
                 drop(state);
                 core.expire();
                 state = core.lock();
             } else if now >= until {
+                state.parked = false;
                 return Poll::Pending;
             } else {
                 let wait = core.changed.wait_timeout(state, until - now);
                 state = wait.unwrap_or_else(PoisonError::into_inner).0;
             }
+            state.parked = false;
         }
     }
 
@@ -191,10 +204,10 @@ impl Pending {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<(usize, Result<Block, Failed>)>> {
-        self.poll_done(cx).map(|next| self.hand_out(next))
+        self.poll_done(cx, false).map(|next| self.hand_out(next))
     }
 
-    fn poll_done(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, Outcome)>> {
+    fn poll_done(&mut self, cx: &mut Context<'_>, for_all: bool) -> Poll<Option<(usize, Outcome)>> {
         if self.left == 0 {
             return Poll::Ready(None);
         }
@@ -219,6 +232,7 @@ impl Pending {
                 self.left -= 1;
                 return Poll::Ready(Some(done));
             }
+            state.for_all = for_all;
             if matches!(&state.waker, Some(waker) if waker.will_wake(cx.waker())) {
                 return Poll::Pending;
             }
@@ -304,7 +318,7 @@ impl Future for Pending {
             if let Some(error) = &self.incomplete {
                 return Poll::Ready(Err(error.clone()));
             }
-            match self.poll_done(cx) {
+            match self.poll_done(cx, true) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(None) => return Poll::Ready(self.in_order()),
                 Poll::Ready(Some((index, outcome))) => self.gather(index, outcome),
