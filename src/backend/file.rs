@@ -51,7 +51,7 @@ impl OpenFile {
     /// Lets reads of a descriptor that [`open`](Self::open) made wait. Not for files that the kernel makes up: some
     /// of those would wait for ever.
     pub(crate) fn set_blocking(&self) -> Result<()> {
-        sys::set_blocking(&self.file).map_err(|error| Error::io("fcntl", error).named(&self.name))
+        sys::set_blocking(self.fd()).map_err(|error| Error::io("fcntl", error).named(&self.name))
     }
 
     /// Whether reads wait where they have to: a ring would fail them with `EAGAIN` otherwise, and the flag is shared

@@ -83,7 +83,7 @@ pub(crate) fn open_flags() -> i32 {
 
 /// Takes `O_NONBLOCK` off a file that was opened with [`open_flags`]: for a regular file it means nothing to
 /// `read`, but `io_uring` would obey it.
-pub(crate) fn set_blocking(file: &File) -> io::Result<()> {
+pub(crate) fn set_blocking(file: BorrowedFd<'_>) -> io::Result<()> {
     // Of the flags that can be set, the opening had no other one.
     Ok(rustix::fs::fcntl_setfl(file, rustix::fs::OFlags::empty())?)
 }

@@ -51,7 +51,7 @@ pub(crate) fn open_flags() -> i32 {
 }
 
 /// Nothing to do: `O_NONBLOCK` means nothing for a regular file.
-pub(crate) fn set_blocking(_: &File) -> io::Result<()> {
+pub(crate) fn set_blocking(_: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 

@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 
 use io_uring::{opcode, types};
 
+use super::files::{Files, GUESS};
 use super::flight::{Flight, Tally, WAKE};
 use super::ring::Ring;
 use crate::backend::device::{Device, Share};
 use crate::backend::requests::{Batched, Piece};
 use crate::error::{Error, ErrorKind, Refusal};
-use crate::reader::{Priority, ReadOptions};
+use crate::reader::{Priority, ReadOptions, Route};
 use crate::sys::{self, Generation};
 
 /// How long a driver with nothing to do stays.
@@ -55,7 +56,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Queue {
-    batches: Vec<(Arc<Batched>, usize, Priority)>,
+    loads: Vec<(Load, usize, Priority)>,
     /// How to wake it out of its ring, while the thread runs.
     event: Option<Arc<OwnedFd>>,
     /// No more work is taken.
@@ -95,10 +96,10 @@ impl Driver {
         self.shared.ensure_thread(&mut self.shared.lock())
     }
 
-    /// Takes a batch. What becomes of it, its tickets tell.
-    pub(crate) fn submit(&self, work: Arc<Batched>, options: &ReadOptions) {
+    /// Takes work. What becomes of it, its tickets tell.
+    pub(super) fn submit(&self, load: Load, options: &ReadOptions) {
         if !self.generation.is_current() {
-            return work.give_up(&Error::new(ErrorKind::Forked));
+            return load.give_up(&Error::new(ErrorKind::Forked));
         }
         let depth = options
             .depth
@@ -106,16 +107,16 @@ impl Driver {
         let mut queue = self.shared.lock();
         if queue.closed {
             drop(queue);
-            return work.give_up(&Error::new(ErrorKind::Abandoned));
+            return load.give_up(&Error::new(ErrorKind::Abandoned));
         }
         if let Err(refusal) = self.shared.ensure_thread(&mut queue) {
             drop(queue);
-            return work.give_up(&Error::new(ErrorKind::Unavailable {
-                engine: work.context().access().route().name(),
+            return load.give_up(&Error::new(ErrorKind::Unavailable {
+                engine: load.engine(),
                 why: refusal,
             }));
         }
-        queue.batches.push((work, depth, options.priority));
+        queue.loads.push((load, depth, options.priority));
         self.shared.wake(queue);
     }
 
@@ -230,9 +231,68 @@ impl Shared {
     }
 }
 
-/// A batch that the driver has taken, as long as it has pieces to send.
+/// What can be handed in.
+#[derive(Debug)]
+pub(super) enum Load {
+    Pieces(Arc<Batched>),
+    Files(Arc<Files>),
+}
+
+impl Load {
+    /// Bytes of what comes next; `None`: nothing.
+    fn next_bytes(&self) -> Option<u64> {
+        match self {
+            Load::Pieces(work) => work.next_bytes(),
+            Load::Files(files) => (!files.is_empty()).then_some(GUESS),
+        }
+    }
+
+    /// Sends the next one, for which there is room. `false`: it is not wanted any more.
+    fn launch(&self, flight: &mut Flight, tally: &Tally) -> io::Result<bool> {
+        match self {
+            Load::Pieces(work) => match work.claim().and_then(Piece::if_wanted) {
+                Some(piece) => flight.launch(piece, tally).map(|()| true),
+                None => Ok(false),
+            },
+            Load::Files(files) => match files.claim() {
+                Some(file) => flight.launch_file(file, tally).map(|()| true),
+                None => Ok(false),
+            },
+        }
+    }
+
+    /// Gives up what has not been sent.
+    fn give_up(&self, error: &Error) {
+        match self {
+            Load::Pieces(work) => work.give_up(error),
+            Load::Files(files) => files.give_up(error),
+        }
+    }
+
+    /// Gives up everything: who waits for what was sent is told as well.
+    fn abandon(&self, error: &Error) {
+        match self {
+            Load::Pieces(work) => {
+                work.abandon(error);
+            }
+            Load::Files(files) => {
+                files.cancel();
+                files.give_up(error);
+            }
+        }
+    }
+
+    fn engine(&self) -> &'static str {
+        match self {
+            Load::Pieces(work) => work.context().access().route().name(),
+            Load::Files(_) => Route::Uring.name(),
+        }
+    }
+}
+
+/// A load that the driver has taken, as long as it has something to send.
 struct Sending {
-    work: Arc<Batched>,
+    load: Load,
     depth: usize,
     tally: Tally,
 }
@@ -272,7 +332,7 @@ impl Thread {
         };
         let sending = self.foreground.drain(..).chain(self.prefetch.drain(..));
         for sending in sending {
-            sending.work.give_up(&error);
+            sending.load.give_up(&error);
         }
     }
 
@@ -300,10 +360,10 @@ impl Thread {
             return;
         }
         let mut queue = self.shared.lock();
-        let batches = std::mem::take(&mut queue.batches);
+        let loads = std::mem::take(&mut queue.loads);
         let abandoned = queue.abandoned;
         drop(queue);
-        for (work, depth, priority) in batches {
+        for (load, depth, priority) in loads {
             let list = match priority {
                 Priority::Prefetch => &mut self.prefetch,
                 _ => &mut self.foreground,
@@ -311,7 +371,7 @@ impl Thread {
             list.push_back(Sending {
                 depth,
                 tally: Tally::new(self.shared.device.clone()),
-                work,
+                load,
             });
         }
         if abandoned {
@@ -322,17 +382,10 @@ impl Thread {
     fn abandon(&mut self) {
         let error = Error::new(ErrorKind::Abandoned);
         for sending in self.foreground.drain(..).chain(self.prefetch.drain(..)) {
-            sending.work.abandon(&error);
+            sending.load.abandon(&error);
         }
-        let flying: Vec<_> = self
-            .flight
-            .iter()
-            .flat_map(|flight| flight.pieces().map(|piece| piece.work().clone()))
-            .collect();
-        let left = flying.len();
-        for work in flying {
-            work.abandon(&error);
-        }
+        let flight = self.flight.as_mut();
+        let left = flight.map_or(0, |flight| flight.abandon(&error));
         let mut queue = self.shared.lock();
         queue.abandoned = false;
         queue.left = left;
@@ -364,18 +417,17 @@ impl Thread {
                     list.rotate_left(1);
                     continue;
                 }
-                let Some(bytes) = sending.work.next_bytes() else {
+                let Some(bytes) = sending.load.next_bytes() else {
                     list.pop_front();
                     continue;
                 };
                 if !device.enter(bytes, flight.len() == 0, share) {
                     return Ok(());
                 }
-                let Some(piece) = sending.work.claim().and_then(Piece::if_wanted) else {
+                if !sending.load.launch(flight, &sending.tally)? {
                     device.leave(bytes);
                     continue;
-                };
-                flight.launch(piece, &sending.tally)?;
+                }
                 // Others have their turn.
                 list.rotate_left(1);
                 passed = 0;
@@ -416,7 +468,7 @@ impl Thread {
         let end = Instant::now() + LINGER;
         let mut queue = self.shared.lock();
         loop {
-            if !queue.batches.is_empty() || queue.abandoned {
+            if !queue.loads.is_empty() || queue.abandoned {
                 return true;
             }
             if !self.foreground.is_empty() || !self.prefetch.is_empty() {
@@ -457,14 +509,14 @@ impl Drop for Thread {
             queue.event = None;
         }
         let stranded = if queue.event.is_none() {
-            std::mem::take(&mut queue.batches)
+            std::mem::take(&mut queue.loads)
         } else {
             Vec::new()
         };
         drop(queue);
         self.shared.work.notify_all();
-        for (work, ..) in stranded {
-            work.give_up(&Error::new(ErrorKind::Abandoned));
+        for (load, ..) in stranded {
+            load.give_up(&Error::new(ErrorKind::Abandoned));
         }
     }
 }

@@ -9,10 +9,12 @@ use std::sync::Arc;
 
 use io_uring::{opcode, squeue, types};
 
-use super::operation::{ReadOperation, Step};
+use super::files::{FileOperation, FileStep, GUESS};
+use super::operation::{Call, ReadOperation, Step};
 use super::ring::Ring;
 use crate::backend::device::Device;
 use crate::backend::requests::{Piece, Verdicts};
+use crate::error::{Error, ErrorKind};
 
 /// The word of entries that are not operations.
 pub(super) const WAKE: u64 = u64::MAX;
@@ -27,10 +29,16 @@ pub(super) struct Flight {
 }
 
 struct InFlight {
-    operation: ReadOperation,
+    operation: Operation,
     bytes: u64,
     /// Of which it is one more.
     tally: Tally,
+}
+
+#[allow(clippy::large_enum_variant)] // they live in the slots, which are made once
+enum Operation {
+    Read(ReadOperation),
+    File(FileOperation),
 }
 
 /// Counts operations of one batch that are in flight, and their share of what the device has room for.
@@ -85,12 +93,20 @@ impl Flight {
         self.slots.len() - self.free.len()
     }
 
-    /// Everything in flight.
-    pub(super) fn pieces(&self) -> impl Iterator<Item = &Piece> {
-        self.slots
-            .iter()
-            .flatten()
-            .map(|flying| flying.operation.piece())
+    /// Tells all who wait for what is in flight that nothing will come; its memory is kept until the kernel is done.
+    /// The number of operations.
+    pub(super) fn abandon(&mut self, error: &Error) -> usize {
+        let mut left = 0;
+        for flying in self.slots.iter_mut().flatten() {
+            left += 1;
+            match &mut flying.operation {
+                Operation::Read(read) => {
+                    read.piece().work().abandon(error);
+                }
+                Operation::File(file) => file.abandon(error),
+            }
+        }
+        left
     }
 
     /// Sends a piece on its way. The caller has seen that there is room, here and on the device.
@@ -104,8 +120,17 @@ impl Flight {
                 return Ok(());
             }
         };
+        self.begin(Operation::Read(operation), bytes, tally)
+    }
+
+    /// Sends a file on its way. The caller has seen that there is room, here and on the device.
+    pub(super) fn launch_file(&mut self, file: FileOperation, tally: &Tally) -> io::Result<()> {
+        self.begin(Operation::File(file), GUESS, tally)
+    }
+
+    fn begin(&mut self, operation: Operation, bytes: u64, tally: &Tally) -> io::Result<()> {
         let Some(slot) = self.free.pop() else {
-            // Not reached, as the caller looks first; the piece tells those who wait.
+            // Not reached, as the caller looks first; dropping it tells those who wait.
             tally.left(bytes);
             return Ok(());
         };
@@ -120,19 +145,14 @@ impl Flight {
 
     /// Pushes what the operation in `slot` asks for next.
     fn ask(&mut self, slot: usize) -> io::Result<()> {
-        let Some(flying) = &self.slots[slot] else {
+        let Some(flying) = &mut self.slots[slot] else {
             return Ok(());
         };
-        let call = flying.operation.call();
-        let entry = opcode::Read::new(types::Fd(call.fd), call.target, call.len)
-            .offset(call.offset)
-            .build()
-            .flags(if call.may_wait {
-                squeue::Flags::ASYNC
-            } else {
-                squeue::Flags::empty()
-            })
-            .user_data(slot as u64);
+        let entry = match &mut flying.operation {
+            Operation::Read(read) => entry_of(read.call()),
+            Operation::File(file) => file.entry(),
+        };
+        let entry = entry.user_data(slot as u64);
         // SAFETY: file and memory are the operation's, which stays in its slot until its completion was seen, or is
         // leaked with them.
         unsafe { self.push(&entry) }
@@ -183,9 +203,21 @@ impl Flight {
         let Some(flying) = self.slots.get_mut(slot).and_then(Option::as_mut) else {
             return Ok(());
         };
-        let outcome = match flying.operation.answer(result) {
-            Step::Again => return self.ask(slot),
-            Step::Done(outcome) => outcome,
+        // What ends here may release memory of others and wake tasks: their panics end here.
+        let again = std::panic::catch_unwind(AssertUnwindSafe(|| match &mut flying.operation {
+            Operation::Read(read) => match read.answer(result) {
+                Step::Again => None,
+                Step::Done(outcome) => Some(outcome),
+            },
+            Operation::File(file) => match file.answer(result) {
+                FileStep::Ask => None,
+                FileStep::Over => Some(Ok(())),
+            },
+        }));
+        let outcome = match again {
+            Ok(None) => return self.ask(slot),
+            Ok(Some(outcome)) => outcome,
+            Err(_) => Err(Error::new(ErrorKind::Abandoned)),
         };
         let Some(flying) = self.slots[slot].take() else {
             return Ok(());
@@ -193,13 +225,25 @@ impl Flight {
         self.free.push(slot);
         flying.tally.landed(flying.bytes);
         let verdicts = &mut self.verdicts;
-        let piece = flying.operation.into_piece();
-        // It may release memory of others and wake tasks: their panics end here.
-        let _ = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            piece.finish(outcome, |context| verdicts.of(context));
+        let _ = std::panic::catch_unwind(AssertUnwindSafe(|| match flying.operation {
+            Operation::Read(read) => read
+                .into_piece()
+                .finish(outcome, |context| verdicts.of(context)),
+            Operation::File(file) => drop(file),
         }));
         Ok(())
     }
+}
+
+fn entry_of(call: Call) -> squeue::Entry {
+    let flags = match call.may_wait {
+        true => squeue::Flags::ASYNC,
+        false => squeue::Flags::empty(),
+    };
+    opcode::Read::new(types::Fd(call.fd), call.target, call.len)
+        .offset(call.offset)
+        .build()
+        .flags(flags)
 }
 
 impl Drop for Flight {
@@ -212,7 +256,10 @@ impl Drop for Flight {
         }
         for flying in self.slots.drain(..).flatten() {
             flying.tally.landed(flying.bytes);
-            flying.operation.leak();
+            match flying.operation {
+                Operation::Read(read) => read.leak(),
+                Operation::File(file) => file.leak(),
+            }
         }
     }
 }

@@ -7,6 +7,8 @@
 //! Flags and operations: io_uring_setup(2), io_uring_enter(2).
 
 mod driver;
+#[allow(dead_code)] // the layer that reads many files will bring it to users
+mod files;
 mod flight;
 mod here;
 mod operation;
@@ -17,7 +19,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-pub(crate) use self::driver::Driver;
+use self::driver::{Driver, Load};
+#[allow(unused_imports)] // for the layer that reads many files
+pub(crate) use self::files::{Files, WholeFile};
 pub(crate) use self::probe::facts;
 use super::device::Device;
 use super::file::OpenFile;
@@ -76,6 +80,24 @@ impl Rings {
             driver.close();
         }
         driver.clone()
+    }
+
+    /// Reads whole files of one device. Each is told to `files`, whatever becomes of it.
+    ///
+    /// # Errors
+    /// Why there are no rings; nothing has been told then.
+    #[allow(dead_code)] // for the layer that reads many files
+    pub(crate) fn read_files(
+        &self,
+        files: Arc<Files>,
+        device: &Arc<Device>,
+        options: &ReadOptions,
+    ) -> Result<(), Refusal> {
+        facts()?;
+        let driver = self.driver(device);
+        driver.ready()?;
+        driver.submit(Load::Files(files), options);
+        Ok(())
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Drivers> {
@@ -174,7 +196,7 @@ impl UringReader {
         let jobs = self.context.requests(started, options, look);
         if !jobs.is_empty() {
             let work = Batched::new(self.context.clone(), jobs, self.piece());
-            self.driver.submit(work, options);
+            self.driver.submit(Load::Pieces(work), options);
         }
     }
 

@@ -10,10 +10,10 @@ use crate::buffer::BlockMut;
 use crate::error::{Error, Result};
 
 /// Most bytes of one read: below 2 GiB, where results stop fitting, and a multiple of any alignment that is met.
-const MOST: u64 = 1 << 30;
+pub(super) const MOST: u64 = 1 << 30;
 
 /// So many answers in a row that say "not now" are taken for a no.
-const MOST_REFUSALS: u32 = 1000;
+pub(super) const MOST_REFUSALS: u32 = 1000;
 
 /// One read to ask the kernel for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -39,7 +39,14 @@ fn probe() -> Result<Facts, Refusal> {
     let setup = ring.describe();
     ring.begin(1)
         .map_err(|error| refusal("io_uring_register", Some(error)))?;
-    let needed = [opcode::Read::CODE, opcode::PollAdd::CODE];
+    // All of them came with Linux 5.6 or before.
+    let needed = [
+        opcode::Read::CODE,
+        opcode::PollAdd::CODE,
+        opcode::OpenAt::CODE,
+        opcode::Statx::CODE,
+        opcode::Close::CODE,
+    ];
     let known = ring
         .knows(&needed)
         .map_err(|error| refusal("io_uring_register", Some(error)))?;
