@@ -256,7 +256,8 @@ fn json_has_its_keys_and_nothing_else() {
         .iter()
         .map(|r| r["engine"].as_str().unwrap())
         .collect();
-    assert_eq!(engines, BTreeSet::from(["memory", "mmap", "pread-direct"]));
+    let others = ["memory", "mmap", "pread-direct", "uring", "uring-direct"];
+    assert_eq!(engines, BTreeSet::from(others));
     assert!(
         refused
             .iter()
@@ -273,10 +274,12 @@ fn json_has_its_keys_and_nothing_else() {
 fn json_comparison_has_each_way_in_each_state() {
     let dir = dir();
     let path = file(&dir, "file", &[3; 300_000]);
-    let direct = feed(["--engine", "pread-direct", path.to_str().unwrap()]);
     let mut expect = BTreeSet::from(["auto", "pread", "mmap", "std::fs::read", "tokio::fs"]);
-    if direct.status.success() {
-        expect.insert("pread-direct");
+    for engine in ["pread-direct", "uring", "uring-direct"] {
+        let output = feed(["--engine", engine, path.to_str().unwrap()]);
+        if output.status.success() {
+            expect.insert(engine);
+        }
     }
     let output = feed([
         "--json",
@@ -512,7 +515,8 @@ fn wrong_options_show_the_usage() {
     let (code, help, err) = outcome(&feed(["--help"]));
     assert_eq!((code, &*err), (0, ""));
     for word in [
-        "auto, memory, pread, pread-direct, mmap",
+        "auto, memory, pread, pread-direct,",
+        "mmap, uring, uring-direct.",
         "--assume-immutable",
         "Exit status",
     ] {
@@ -523,6 +527,40 @@ fn wrong_options_show_the_usage() {
     for key in KEYS {
         assert!(help.contains(&format!("\n  {key} ")), "{key}");
     }
+}
+
+#[test]
+fn profiles_are_taken_and_kept() {
+    let dir = dir();
+    let path = file(&dir, "file", &[3; 300_000]);
+    let kept = dir.path().join("profiles");
+    let run = || {
+        let arguments = [OsStr::new("--profiles"), kept.as_os_str(), path.as_os_str()];
+        outcome(&feed(arguments))
+    };
+    // A file of this size is no long stream, so nothing is found out.
+    let (code, out, err) = run();
+    assert_eq!((code, &*err), (0, ""));
+    assert_eq!(std::fs::read_to_string(&kept).unwrap(), "");
+    let device = out
+        .split("device ")
+        .nth(1)
+        .and_then(|rest| rest.split(';').next());
+    if let Some(device) = device {
+        let line = format!("{} buffered=123000000 direct=456000000\n", device.trim());
+        std::fs::write(&kept, &line).unwrap();
+        let (code, out, err) = run();
+        assert_eq!((code, &*err), (0, ""));
+        assert!(
+            out.contains("streams 123 MB/s through the page cache, 456 MB/s past it"),
+            "{out}"
+        );
+        assert_eq!(std::fs::read_to_string(&kept).unwrap(), line);
+    }
+    std::fs::write(&kept, "nonsense\n").unwrap();
+    let (code, _, err) = run();
+    assert_eq!(code, 1);
+    assert!(err.contains("nonsense"), "{err}");
 }
 
 #[test]

@@ -35,6 +35,8 @@ Options:
                        --engine only that engine beside them.
   --turns N            Turns of --compare, in which all ways take part one after
                        the other. Default 5.
+  --profiles FILE      Use what FILE says of how fast devices stream, if it is
+                       there, and write what is known at the end to it.
   --json               Print one JSON object a line and nothing else.
   -h, --help           Print this and exit.
   -V, --version        Print the version and exit.
@@ -84,6 +86,8 @@ pub(crate) struct Args {
     pub(crate) assume_immutable: bool,
     pub(crate) compare: bool,
     pub(crate) turns: NonZeroU32,
+    /// Where to keep what was found out about devices.
+    pub(crate) profiles: Option<PathBuf>,
     pub(crate) json: bool,
 }
 
@@ -120,6 +124,7 @@ pub(crate) fn parse() -> Result<Command, lexopt::Error> {
         assume_immutable: false,
         compare: false,
         turns: TURNS,
+        profiles: None,
         json: false,
     };
     let mut turns = None;
@@ -130,9 +135,11 @@ pub(crate) fn parse() -> Result<Command, lexopt::Error> {
             Arg::Long("assume-immutable") => args.assume_immutable = true,
             Arg::Long("compare") => args.compare = true,
             Arg::Long("turns") => turns = Some(parser.value()?.parse()?),
+            Arg::Long("profiles") => args.profiles = Some(parser.value()?.into()),
             Arg::Long("json") => args.json = true,
             Arg::Short('h') | Arg::Long("help") => {
-                return Ok(Command::Show(HELP.replace("{engines}", &engines())));
+                let engines = engines().replace(" mmap", "\n                       mmap");
+                return Ok(Command::Show(HELP.replace("{engines}", &engines)));
             }
             Arg::Short('V') | Arg::Long("version") => {
                 let version = format!("feed {}\n", env!("CARGO_PKG_VERSION"));

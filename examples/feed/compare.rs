@@ -43,7 +43,7 @@ struct Way {
 }
 
 enum How {
-    Engine(Box<OpenOptions>),
+    Engine(Box<OpenOptions>, Engine),
     Std,
     Control,
     Tokio(tokio::runtime::Runtime),
@@ -55,7 +55,7 @@ struct Sample {
     report: Option<Report>,
 }
 
-pub(crate) fn compare(path: &Path, args: &Args) -> Result<Comparison, Failure> {
+pub(crate) fn compare(path: &Path, args: &Args, engine: &Engine) -> Result<Comparison, Failure> {
     // Refuses what is no file, too: `std::fs::read` would wait for the writer of a FIFO for ever.
     let bytes = feedwater::open(path)?.source().len();
     let mut comparison = Comparison {
@@ -72,7 +72,7 @@ pub(crate) fn compare(path: &Path, args: &Args) -> Result<Comparison, Failure> {
         let path = path.display();
         return Err(format!("{path}: {bytes} bytes are too many to compare: std::fs::read needs them all in memory (at most {most})").into());
     }
-    let ways = ways(path, args, &mut comparison)?;
+    let ways = ways(path, args, engine, &mut comparison)?;
     fresh_blocks();
     // Not measured: it starts threads, loads code, and brings the file into the page cache.
     for way in &ways {
@@ -93,7 +93,12 @@ pub(crate) fn compare(path: &Path, args: &Args) -> Result<Comparison, Failure> {
 }
 
 /// Every engine that can read the file, and the plain ways.
-fn ways(path: &Path, args: &Args, comparison: &mut Comparison) -> Result<Vec<Way>, Failure> {
+fn ways(
+    path: &Path,
+    args: &Args,
+    engine: &Engine,
+    comparison: &mut Comparison,
+) -> Result<Vec<Way>, Failure> {
     let mut ways = vec![
         Way::new("std::fs::read", How::Std),
         Way::new("std::fs::read again", How::Control),
@@ -103,9 +108,12 @@ fn ways(path: &Path, args: &Args, comparison: &mut Comparison) -> Result<Vec<Way
         if args.engine.is_some_and(|only| only != choice) {
             continue;
         }
-        let options = options(args, choice);
+        let options = options(args, engine, choice);
         match (options.open(path), choice) {
-            (Ok(_), _) => ways.push(Way::new(choice.name(), How::Engine(Box::new(options)))),
+            (Ok(_), _) => {
+                let how = How::Engine(Box::new(options), engine.clone());
+                ways.push(Way::new(choice.name(), how));
+            }
             (Err(error), Choice::Only(route)) if args.engine.is_none() => {
                 comparison.refused.push((route, why_refused(error)?));
             }
@@ -161,9 +169,9 @@ impl Way {
 
     /// Opens and reads the file into fresh memory; what was read is dropped after the clock has stopped.
     fn read(&self, path: &Path, bytes: u64) -> Result<Sample, Failure> {
-        if bytes >= FRESH_FROM {
+        if let (How::Engine(_, engine), true) = (&self.how, bytes >= FRESH_FROM) {
             // The plain ways get fresh memory for a block of this size, so the crate does without its kept blocks.
-            Engine::default().pool().trim();
+            engine.pool().trim();
         }
         let plain = |(read, spent): (std::io::Result<Vec<u8>>, Spent)| {
             let failed = |what: String| format!("{}: {}: {what}", path.display(), self.name);
@@ -177,7 +185,7 @@ impl Way {
         let sample = match &self.how {
             How::Std | How::Control => plain(measured(|| std::fs::read(path)))?,
             How::Tokio(runtime) => plain(measured(|| runtime.block_on(tokio::fs::read(path))))?,
-            How::Engine(options) => {
+            How::Engine(options, _) => {
                 let (reader, spent) = measured(|| {
                     let reader = options.open(path)?;
                     let bytes = whole(&reader, &ProgressBar::hidden())?;

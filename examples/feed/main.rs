@@ -19,6 +19,7 @@ mod footer;
 mod json;
 mod print;
 mod process;
+mod profiles;
 mod progress;
 mod read;
 
@@ -28,6 +29,7 @@ use std::process::ExitCode;
 
 use args::{Args, Command};
 use dataset::DataSet;
+use feedwater::Engine;
 
 /// Why a path could not be served: one line of text for whoever gave it.
 type Failure = Box<dyn std::error::Error>;
@@ -78,11 +80,19 @@ fn feed(args: &Args, out: &mut dyn Write, failed: &mut bool) -> io::Result<()> {
     } else {
         &args.paths
     };
+    let engine = match profiles::engine(args.profiles.as_deref()) {
+        Ok(engine) => engine,
+        Err(error) => {
+            complain(&error.to_string());
+            *failed = true;
+            return Ok(());
+        }
+    };
     for path in paths {
         let served = if args.compare {
-            serve_compared(args, path, out)
+            serve_compared(args, &engine, path, out)
         } else {
-            serve(args, path, out)
+            serve(args, &engine, path, out)
         };
         if let Err(failure) = served? {
             *failed = true;
@@ -93,14 +103,18 @@ fn feed(args: &Args, out: &mut dyn Write, failed: &mut bool) -> io::Result<()> {
             }
         }
     }
+    if let Err(error) = profiles::save(args.profiles.as_deref(), &engine) {
+        complain(&error.to_string());
+        *failed = true;
+    }
     Ok(())
 }
 
 /// The outer error: the output cannot be written. The inner one: this path cannot be read.
 type Served = io::Result<Result<(), Failure>>;
 
-fn serve(args: &Args, path: &Path, out: &mut dyn Write) -> Served {
-    let done = match read::read(path, args, &progress::bar(path, args)) {
+fn serve(args: &Args, engine: &Engine, path: &Path, out: &mut dyn Write) -> Served {
+    let done = match read::read(path, args, engine, &progress::bar(path, args)) {
         Ok(done) => done,
         Err(failure) => return Ok(Err(failure)),
     };
@@ -115,14 +129,14 @@ fn serve(args: &Args, path: &Path, out: &mut dyn Write) -> Served {
     Ok(Ok(()))
 }
 
-fn serve_compared(args: &Args, path: &Path, out: &mut dyn Write) -> Served {
-    let comparison = match compare::compare(path, args) {
+fn serve_compared(args: &Args, engine: &Engine, path: &Path, out: &mut dyn Write) -> Served {
+    let comparison = match compare::compare(path, args, engine) {
         Ok(comparison) => comparison,
         Err(failure) => return Ok(Err(failure)),
     };
     if comparison.rows.is_empty() {
         // An empty file: there is nothing to compare, and that is no failure.
-        return serve(args, path, out);
+        return serve(args, engine, path, out);
     }
     if let Some(why) = &comparison.not_cold {
         complain(&format!("{}: not compared cold: {why}", path.display()));

@@ -34,6 +34,13 @@ pub(crate) fn done(out: &mut dyn Write, path: &Path, done: &Done) -> io::Result<
         let (route, bytes) = (used.route, size(used.bytes));
         writeln!(out, "  route {route}: {bytes}{}{cache}", place(report))?;
     }
+    let facts = report.facts.iter().filter(|(name, _)| *name != "on");
+    let facts: Vec<_> = facts
+        .map(|(name, value)| format!("{name} {value}"))
+        .collect();
+    if !facts.is_empty() {
+        writeln!(out, "  facts: {}", printable(&facts.join("; ")))?;
+    }
     for (route, why) in report.refused() {
         writeln!(out, "  not {route}: {}", printable(&why))?;
     }

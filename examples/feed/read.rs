@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use feedwater::{ChunkOptions, OpenOptions, Opened, PoolOptions, Reader, ReaderExt, Report, Route};
+use feedwater::{
+    ChunkOptions, Engine, OpenOptions, Opened, PoolOptions, Reader, ReaderExt, Report, Route,
+};
 use indicatif::ProgressBar;
 
 use crate::Failure;
@@ -55,8 +57,13 @@ impl Cache {
     }
 }
 
-pub(crate) fn read(path: &Path, args: &Args, bar: &ProgressBar) -> Result<Done, Failure> {
-    let options = options(args, args.engine.unwrap_or(Choice::Auto));
+pub(crate) fn read(
+    path: &Path,
+    args: &Args,
+    engine: &Engine,
+    bar: &ProgressBar,
+) -> Result<Done, Failure> {
+    let options = options(args, engine, args.engine.unwrap_or(Choice::Auto));
     let cache = Cache::of(path)?;
     let (read, spent) = measured(|| {
         let reader = options.open(path)?;
@@ -80,8 +87,8 @@ pub(crate) fn read(path: &Path, args: &Args, bar: &ProgressBar) -> Result<Done, 
 
 /// How files are opened for an engine.
 #[allow(unsafe_code)]
-pub(crate) fn options(args: &Args, choice: Choice) -> OpenOptions {
-    let mut options = OpenOptions::new();
+pub(crate) fn options(args: &Args, engine: &Engine, choice: Choice) -> OpenOptions {
+    let mut options = OpenOptions::new().engine(engine.clone());
     if let Choice::Only(route) = choice {
         options = options.only(route);
     }

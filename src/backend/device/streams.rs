@@ -37,7 +37,7 @@ const WINDOWS: usize = 3;
 const WINDOW: u64 = 64 << 20;
 
 /// A window holds at least so many requests, as there may be so many in flight from before.
-const REQUESTS: u64 = 16;
+const REQUESTS: u64 = 8;
 
 /// A stream that takes turns between the two ways.
 ///
