@@ -83,6 +83,8 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub struct Counters {
             routes: [AtomicU64; ROUTES],
+            in_flight: AtomicU64,
+            most_in_flight: AtomicU64,
             $($name: AtomicU64,)*
         }
 
@@ -91,6 +93,9 @@ macro_rules! counters {
         #[non_exhaustive]
         pub struct CounterSnapshot {
             routes: [u64; ROUTES],
+            /// Most requests that were with the system at once: the depth that was really reached. Not those whose bytes
+            /// were in memory already.
+            pub most_in_flight: u64,
             $($(#[$doc])* pub $name: u64,)*
         }
 
@@ -106,6 +111,7 @@ macro_rules! counters {
             pub fn snapshot(&self) -> CounterSnapshot {
                 CounterSnapshot {
                     routes: std::array::from_fn(|i| self.routes[i].load(Ordering::Relaxed)),
+                    most_in_flight: self.most_in_flight.load(Ordering::Relaxed),
                     $($name: self.$name.load(Ordering::Relaxed),)*
                 }
             }
@@ -136,6 +142,19 @@ counters! {
 }
 
 impl Counters {
+    /// One more request is with the system, until [`end_request`](Self::end_request).
+    pub fn begin_request(&self) {
+        let now = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
+        if now > self.most_in_flight.load(Ordering::Relaxed) {
+            self.most_in_flight.fetch_max(now, Ordering::Relaxed);
+        }
+    }
+
+    /// One request fewer is with the system.
+    pub fn end_request(&self) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// Bytes delivered by `route`.
     pub fn add_route(&self, route: Route, bytes: u64) {
         let at = Route::ALL.iter().position(|r| *r == route).unwrap_or(0);
@@ -174,6 +193,18 @@ mod tests {
             matches!(error.kind(), ErrorKind::InvalidOption { .. }),
             "{error}"
         );
+    }
+
+    #[test]
+    fn the_depth_that_was_reached_stays() {
+        let counters = Counters::default();
+        counters.begin_request();
+        counters.begin_request();
+        counters.end_request();
+        counters.begin_request();
+        counters.end_request();
+        counters.end_request();
+        assert_eq!(counters.snapshot().most_in_flight, 2);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 mod streams;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) use self::streams::{Rates, Trial, Way};
@@ -86,8 +86,10 @@ pub(crate) struct Device {
     requests: AtomicUsize,
     bytes: AtomicUsize,
     most_requests: AtomicUsize,
-    /// How fast streams are, once it is known.
-    rates: Mutex<Option<Rates>>,
+    /// How fast streams are: two floating point numbers by their bits; 0 is not known. Without a lock, as a forked child
+    /// may look at it.
+    buffered: AtomicU64,
+    direct: AtomicU64,
     /// A stream is finding out.
     on_trial: AtomicBool,
 }
@@ -100,7 +102,8 @@ impl Device {
             requests: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             most_requests: AtomicUsize::new(0),
-            rates: Mutex::new(None),
+            buffered: AtomicU64::new(0),
+            direct: AtomicU64::new(0),
             on_trial: AtomicBool::new(false),
         }
     }
@@ -117,11 +120,18 @@ impl Device {
 
     /// How fast streams are, if it is known.
     pub(crate) fn rates(&self) -> Option<Rates> {
-        *self.rates.lock().unwrap_or_else(PoisonError::into_inner)
+        let direct = self.direct.load(Ordering::Acquire);
+        let buffered = self.buffered.load(Ordering::Relaxed);
+        (direct > 0).then(|| Rates {
+            buffered: f64::from_bits(buffered),
+            direct: f64::from_bits(direct),
+        })
     }
 
     pub(crate) fn set_rates(&self, rates: Rates) {
-        *self.rates.lock().unwrap_or_else(PoisonError::into_inner) = Some(rates);
+        let bits = |rate: f64| rate.max(1.0).to_bits();
+        self.buffered.store(bits(rates.buffered), Ordering::Relaxed);
+        self.direct.store(bits(rates.direct), Ordering::Release);
     }
 
     /// Lets one stream at a time find out how fast streams are. `true`: the caller's.

@@ -123,6 +123,22 @@ impl Access {
         counters: &Counters,
         pool: &Pool,
     ) -> Result<()> {
+        counters.begin_request();
+        // SAFETY: the caller vouches for the same span.
+        let outcome = unsafe { self.read_any(range, target, counters, pool) };
+        counters.end_request();
+        outcome
+    }
+
+    /// # Safety
+    /// As for [`read`](Self::read).
+    unsafe fn read_any(
+        &self,
+        range: &Range<u64>,
+        target: *mut u8,
+        counters: &Counters,
+        pool: &Pool,
+    ) -> Result<()> {
         let Some(direct) = self.direct_file() else {
             let within = range.start..range.end.min(self.file.len());
             // SAFETY: the caller vouches for `target..target + range.len()`, of which this is a part.

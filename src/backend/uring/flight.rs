@@ -195,6 +195,7 @@ impl Flight {
             }
         }
         self.reaped = reaped;
+        self.verdicts.clear(); // it would keep files open
         outcome.map(|()| woken)
     }
 

@@ -107,6 +107,9 @@ impl Rings {
     /// Takes no more work, and waits for what was handed in until `deadline`; then gives it up. The number of requests
     /// that the kernel still has, whose memory is kept until it is done with them.
     pub(crate) fn shut_down(&self, deadline: Instant) -> usize {
+        if !self.generation.is_current() {
+            return 0; // nothing of it is here
+        }
         let drivers: Vec<_> = {
             let mut drivers = self.lock();
             drivers.closed = true;

@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use crate::backend::requests::{DirectFile, Piece};
 use crate::buffer::BlockMut;
 use crate::error::{Error, Result};
+use crate::reader::Counters;
 
 /// Most bytes of one read: below 2 GiB, where results stop fitting, and a multiple of any alignment that is met.
 pub(super) const MOST: u64 = 1 << 30;
@@ -70,7 +71,10 @@ impl ReadOperation {
             may_wait: false,
         };
         match operation.choose_way() {
-            Ok(()) => Ok(operation),
+            Ok(()) => {
+                operation.counters().begin_request();
+                Ok(operation)
+            }
             Err(error) => Err((operation.piece, error)),
         }
     }
@@ -104,8 +108,14 @@ impl ReadOperation {
         &self.piece
     }
 
+    /// It is no longer with the kernel.
     pub(super) fn into_piece(self) -> Piece {
+        self.counters().end_request();
         self.piece
+    }
+
+    fn counters(&self) -> &Counters {
+        self.piece.context().source().counters()
     }
 
     /// Gives it up while the kernel may still write to its memory, none of which is ever freed.
@@ -156,8 +166,7 @@ impl ReadOperation {
 
     /// What the answer to the last [`call`](Self::call) means: bytes that came, or an error number below 0.
     pub(super) fn answer(&mut self, result: i32) -> Step {
-        let counters = self.piece.context().source().counters().clone();
-        counters.add_requests(1);
+        self.counters().add_requests(1);
         let Ok(came) = u64::try_from(result) else {
             return self.failed(io::Error::from_raw_os_error(result.saturating_neg()));
         };
@@ -171,22 +180,21 @@ impl ReadOperation {
         self.may_wait = false;
         self.done += came - again;
         if self.done < self.wanted {
-            counters.add_retried(1);
+            self.counters().add_retried(1);
             return Step::Again;
         }
-        counters.add_read(self.wanted);
+        self.counters().add_read(self.wanted);
         self.bring_home();
         Step::Done(Ok(()))
     }
 
     fn failed(&mut self, error: io::Error) -> Step {
-        let counters = self.piece.context().source().counters().clone();
         let not_now = matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN));
         if not_now && self.refusals < MOST_REFUSALS {
             self.refusals += 1;
             // What cannot be done without waiting is done by a thread that waits.
             self.may_wait = error.raw_os_error() == Some(libc::EAGAIN);
-            counters.add_retried(1);
+            self.counters().add_retried(1);
             return Step::Again;
         }
         let error = Error::io("read", error);
