@@ -39,7 +39,8 @@
 //! [`Chunks`]) blocks its thread.
 //!
 //! # Features
-//! `mmap` (default) brings views of mappings; `testing` the conformance suite and fault injection; `full` all.
+//! `io-uring` (default) brings reads by the kernel's rings (Linux), `mmap` (default) views of mappings, `testing` the
+//! conformance suite and fault injection; `full` all.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(not(target_pointer_width = "64"))]

@@ -16,11 +16,22 @@ use crate::version::Version;
 /// An open source, read by the route that suits each range. Made by [`open`](super::open) and
 /// [`OpenOptions`](super::OpenOptions).
 ///
-/// Rules, in this order: a route that was [asked for](super::OpenOptions::only), or `O_DIRECT` if
-/// [`CachePolicy::Bypass`] was; under the promise of
-/// [`assume_immutable`](super::OpenOptions::assume_immutable), views of a mapping for reads that leave the memory to
-/// us; `O_DIRECT` for ranges of 4 MiB and more that are mostly not in the page cache, on file systems of a local
-/// device, if the policy is [`CachePolicy::Auto`]; else `pread` through the page cache.
+/// The rules, for each range, in this order:
+///
+/// 1. A route that was [asked for](super::OpenOptions::only); `O_DIRECT` by rings if [`CachePolicy::Bypass`](crate::CachePolicy::Bypass) was, or by
+///    threads where there are no rings.
+/// 2. Under the promise of [`assume_immutable`](super::OpenOptions::assume_immutable), views of a mapping for reads that
+///    leave the memory to us.
+/// 3. `pread` through the page cache for everything that is in memory anyway, on a network or FUSE file system, to be
+///    [dropped behind](crate::CachePolicy::DropBehind), or a single small range that is read on the spot ([`Reader::read_now`]).
+/// 4. `pread` for what is in the page cache: asked of the system by `cachestat` (or `mincore`, or a touch here and there,
+///    where it does not tell).
+/// 5. What is not in the page cache is read past it, by rings, many requests in flight. Exceptions, which go through the
+///    page cache: small ranges in a row (the kernel reads ahead of them); streams, on a device where that is faster, which
+///    the first long stream finds out by taking turns between both; a file that was read so often that it is worth its
+///    memory; and everything under [`CachePolicy::Keep`](crate::CachePolicy::Keep).
+///
+/// Where io_uring is refused, threads do the same by `pread`. [`report`](Self::report) says what was chosen, and why.
 #[derive(Debug)]
 pub struct Opened {
     source: Source,

@@ -64,8 +64,8 @@ pub enum Priority {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CachePolicy {
-    /// Whatever is fastest now: large ranges that are not in the cache are read past it and do not stay there,
-    /// everything else goes through it.
+    /// Whatever is fastest now: most of what is not in the cache is read past it and does not stay there (until all of
+    /// the file has been read that way once); everything else goes through it.
     ///
     /// open(2) advises against direct reads that are under way while the process forks without exec; for such a
     /// program `Keep` is the policy.

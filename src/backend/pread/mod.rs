@@ -97,10 +97,13 @@ impl PreadReader {
 
     /// Does reads that were started elsewhere; each ticket is finished sooner or later.
     pub(crate) fn start(&self, started: Vec<Started>, options: &ReadOptions, look: Look) {
-        let jobs = self.context.requests(started, options, look);
-        if jobs.is_empty() {
-            return;
-        }
+        let hand_over = |jobs: Vec<Job>| self.hand_over(jobs, options);
+        self.context
+            .requests(started, options, look, usize::MAX, hand_over);
+    }
+
+    /// Lets the threads do it.
+    fn hand_over(&self, jobs: Vec<Job>, options: &ReadOptions) {
         let bytes = jobs
             .iter()
             .map(|job| job.span().end - job.span().start)

@@ -78,6 +78,29 @@ pub(crate) enum Look {
 /// have the kernel begin a read of its own.
 const MISSES: usize = 4;
 
+/// How much of a batch may still be copied on the spot.
+#[derive(Debug)]
+struct Inline {
+    budget: u64,
+    /// Tries that found nothing.
+    misses: usize,
+}
+
+impl Default for Inline {
+    fn default() -> Self {
+        Inline {
+            budget: INLINE,
+            misses: 0,
+        }
+    }
+}
+
+/// What one or several reads of a batch come to.
+enum Joined {
+    One(Started),
+    Several(Range<u64>, Vec<Started>),
+}
+
 /// What was found of files' versions, once for everything that was read before.
 #[derive(Debug, Default)]
 pub(crate) struct Verdicts(Vec<(Arc<Access>, Result<()>)>);
@@ -197,29 +220,47 @@ impl Context {
     }
 
     /// The requests for reads that were started: neighbours share one, hints are passed on, and what is in the page
-    /// cache is delivered on the spot. What comes out is left to read.
+    /// cache is delivered on the spot. What is left to read goes to `hand_over`, in portions where there is much of it,
+    /// so that the device begins while the rest is made.
     pub(crate) fn requests(
         &self,
         mut started: Vec<Started>,
         options: &ReadOptions,
         look: Look,
-    ) -> Vec<Job> {
+        portion: usize,
+        mut hand_over: impl FnMut(Vec<Job>),
+    ) {
         if started
             .iter()
             .any(|(read, _)| !matches!(&read.dest, Dest::Any(Place::Host)))
         {
             started = self.settle_special(started, options);
         }
-        let mut jobs = Vec::with_capacity(started.len());
+        let mut inline = Inline::default();
+        let mut hand_over = |mut jobs: Vec<Job>| {
+            self.copy_resident(&mut jobs, look, &mut inline);
+            if !jobs.is_empty() {
+                hand_over(jobs);
+            }
+        };
+        let mut jobs = Vec::with_capacity(started.len().min(portion));
         if started.len() == 1 {
             if let Some((read, ticket)) = started.pop() {
                 self.one(read, ticket, &mut jobs);
             }
         } else {
-            self.join(started, options, &mut jobs);
+            let gap = options.gap.unwrap_or(self.source.limits().gap);
+            self.join(started, gap, |step| {
+                match step {
+                    Joined::One((read, ticket)) => self.one(read, ticket, &mut jobs),
+                    Joined::Several(range, parts) => self.several(&range, parts, &mut jobs),
+                }
+                if jobs.len() >= portion {
+                    hand_over(std::mem::take(&mut jobs));
+                }
+            });
         }
-        self.copy_resident(&mut jobs, look);
-        jobs
+        hand_over(jobs);
     }
 
     /// Finishes what is no read into host memory: hints are passed on, devices refused. Gives back the rest.
@@ -266,15 +307,14 @@ impl Context {
         }
     }
 
-    /// Requests for many reads: neighbours share one.
-    fn join(&self, started: Vec<Started>, options: &ReadOptions, jobs: &mut Vec<Job>) {
+    /// What many reads come to: neighbours share a request.
+    fn join(&self, started: Vec<Started>, gap: u64, mut make: impl FnMut(Joined)) {
         let (own, shared): (Vec<_>, Vec<_>) = started
             .into_iter()
             .partition(|(read, _)| matches!(read.dest, Dest::Into(_)) && read.len() >= SHARED_MOST);
-        for (read, ticket) in own {
-            self.one(read, ticket, jobs);
+        for started in own {
+            make(Joined::One(started));
         }
-        let gap = options.gap.unwrap_or(self.source.limits().gap);
         let ranges: Vec<_> = shared.iter().map(|(read, _)| read.range.clone()).collect();
         // What is joined must not fail for the size of the block that each alone would not need.
         let most = JOIN.min(self.pool.max_block() as u64);
@@ -282,17 +322,17 @@ impl Context {
         self.source.counters().add_wasted(plan.waste);
         let mut shared: Vec<_> = shared.into_iter().map(Some).collect();
         for request in &plan.requests {
-            let mut parts: Vec<Started> = plan
+            let mut parts = plan
                 .parts(request)
                 .iter()
-                .filter_map(|&at| shared[at].take())
-                .collect();
-            if parts.len() == 1 {
-                if let Some((read, ticket)) = parts.pop() {
-                    self.one(read, ticket, jobs);
+                .filter_map(|&at| shared[at].take());
+            match (parts.next(), request.parts.len()) {
+                (Some(one), 1) => make(Joined::One(one)),
+                (Some(first), _) => {
+                    let parts = std::iter::once(first).chain(parts).collect();
+                    make(Joined::Several(request.range.clone(), parts));
                 }
-            } else {
-                self.several(&request.range, parts, jobs);
+                (None, _) => {}
             }
         }
     }
@@ -346,26 +386,25 @@ impl Context {
     }
 
     /// Copies what is in the page cache, as far as the inline budget goes, and delivers it.
-    fn copy_resident(&self, jobs: &mut Vec<Job>, look: Look) {
+    fn copy_resident(&self, jobs: &mut Vec<Job>, look: Look, inline: &mut Inline) {
         if look == Look::Cold || !self.access.can_copy_resident() {
             return;
         }
         let source = &self.source;
-        let mut budget = INLINE;
+        let Inline { budget, misses } = inline;
         let mut complete = false;
-        let mut misses = 0;
         for job in jobs.iter_mut() {
             let len = job.span().end - job.span().start;
-            if len <= budget && misses < MISSES {
+            if len <= *budget && *misses < MISSES {
                 if look == Look::Unknown && self.access.is_cold(job.span()) {
                     continue;
                 }
-                budget -= len;
+                *budget -= len;
                 let copied = job.copy_resident(&self.access, source);
                 source.counters().add_read(copied);
                 source.counters().add_from_cache(copied);
                 complete |= copied == len;
-                misses += usize::from(copied == 0);
+                *misses += usize::from(copied == 0);
             }
         }
         if !complete {

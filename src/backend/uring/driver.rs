@@ -16,7 +16,7 @@ use super::ring::Ring;
 use crate::backend::device::{Device, Share};
 use crate::backend::requests::{Batched, Piece};
 use crate::error::{Error, ErrorKind, Refusal};
-use crate::reader::{Priority, ReadOptions, Route};
+use crate::reader::{Priority, Route};
 use crate::sys::{self, Generation};
 
 /// How long a driver with nothing to do stays.
@@ -56,7 +56,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Queue {
-    loads: Vec<(Load, usize, Priority)>,
+    loads: Vec<(Load, Tally, Priority)>,
     /// How to wake it out of its ring, while the thread runs.
     event: Option<Arc<OwnedFd>>,
     /// No more work is taken.
@@ -97,13 +97,10 @@ impl Driver {
     }
 
     /// Takes work. What becomes of it, its tickets tell.
-    pub(super) fn submit(&self, load: Load, options: &ReadOptions) {
+    pub(super) fn submit(&self, load: Load, tally: Tally, priority: Priority) {
         if !self.generation.is_current() {
             return load.give_up(&Error::new(ErrorKind::Forked));
         }
-        let depth = options
-            .depth
-            .map_or(usize::MAX, std::num::NonZeroUsize::get);
         let mut queue = self.shared.lock();
         if queue.closed {
             drop(queue);
@@ -116,7 +113,7 @@ impl Driver {
                 why: refusal,
             }));
         }
-        queue.loads.push((load, depth, options.priority));
+        queue.loads.push((load, tally, priority));
         self.shared.wake(queue);
     }
 
@@ -290,10 +287,9 @@ impl Load {
     }
 }
 
-/// A load that the driver has taken, as long as it has something to send.
+/// What the driver has taken of one batch, as long as there is something to send.
 struct Sending {
-    load: Load,
-    depth: usize,
+    loads: VecDeque<Load>,
     tally: Tally,
 }
 
@@ -331,8 +327,8 @@ impl Thread {
             Err(error) => Error::io("io_uring_enter", error),
         };
         let sending = self.foreground.drain(..).chain(self.prefetch.drain(..));
-        for sending in sending {
-            sending.load.give_up(&error);
+        for load in sending.flat_map(|sending| sending.loads) {
+            load.give_up(&error);
         }
     }
 
@@ -344,6 +340,9 @@ impl Thread {
             let Some(flight) = &mut self.flight else {
                 return Ok(());
             };
+            // The device goes on while those who wait are told.
+            flight.submit()?;
+            flight.deliver();
             if flight.len() == 0 {
                 if self.idle() {
                     continue;
@@ -363,16 +362,18 @@ impl Thread {
         let loads = std::mem::take(&mut queue.loads);
         let abandoned = queue.abandoned;
         drop(queue);
-        for (load, depth, priority) in loads {
+        for (load, tally, priority) in loads {
             let list = match priority {
                 Priority::Prefetch => &mut self.prefetch,
                 _ => &mut self.foreground,
             };
-            list.push_back(Sending {
-                depth,
-                tally: Tally::new(self.shared.device.clone()),
-                load,
-            });
+            match list.iter_mut().find(|sending| sending.tally.is(&tally)) {
+                Some(sending) => sending.loads.push_back(load),
+                None => list.push_back(Sending {
+                    loads: VecDeque::from([load]),
+                    tally,
+                }),
+            }
         }
         if abandoned {
             self.abandon();
@@ -381,8 +382,9 @@ impl Thread {
 
     fn abandon(&mut self) {
         let error = Error::new(ErrorKind::Abandoned);
-        for sending in self.foreground.drain(..).chain(self.prefetch.drain(..)) {
-            sending.load.abandon(&error);
+        let sending = self.foreground.drain(..).chain(self.prefetch.drain(..));
+        for load in sending.flat_map(|sending| sending.loads) {
+            load.abandon(&error);
         }
         let flight = self.flight.as_mut();
         let left = flight.map_or(0, |flight| flight.abandon(&error));
@@ -412,19 +414,23 @@ impl Thread {
                 let Some(sending) = list.front_mut() else {
                     break;
                 };
-                if sending.tally.len() >= sending.depth {
+                if sending.tally.is_full() {
                     passed += 1;
                     list.rotate_left(1);
                     continue;
                 }
-                let Some(bytes) = sending.load.next_bytes() else {
+                let Some(load) = sending.loads.front() else {
                     list.pop_front();
+                    continue;
+                };
+                let Some(bytes) = load.next_bytes() else {
+                    sending.loads.pop_front();
                     continue;
                 };
                 if !device.enter(bytes, flight.len() == 0, share) {
                     return Ok(());
                 }
-                if !sending.load.launch(flight, &sending.tally)? {
+                if !load.launch(flight, &sending.tally)? {
                     device.leave(bytes);
                     continue;
                 }

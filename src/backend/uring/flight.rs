@@ -1,11 +1,11 @@
 //! What is in flight in one ring, and its way there and back.
 #![allow(unsafe_code)]
 
-use std::cell::Cell;
 use std::io;
+use std::num::NonZeroUsize;
 use std::panic::AssertUnwindSafe;
-use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use io_uring::{opcode, squeue, types};
 
@@ -14,7 +14,7 @@ use super::operation::{Call, ReadOperation, Step};
 use super::ring::Ring;
 use crate::backend::device::Device;
 use crate::backend::requests::{Piece, Verdicts};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 
 /// The word of entries that are not operations.
 pub(super) const WAKE: u64 = u64::MAX;
@@ -25,6 +25,8 @@ pub(super) struct Flight {
     slots: Vec<Option<InFlight>>,
     free: Vec<usize>,
     reaped: Vec<(u64, i32)>,
+    /// Done, and not yet told to those who wait.
+    landed: Vec<(Operation, Result<()>)>,
     verdicts: Verdicts,
 }
 
@@ -42,28 +44,46 @@ enum Operation {
 }
 
 /// Counts operations of one batch that are in flight, and their share of what the device has room for.
-#[derive(Clone)]
-pub(super) struct Tally(Rc<(Cell<usize>, Arc<Device>)>);
+#[derive(Clone, Debug)]
+pub(super) struct Tally(Arc<Counted>);
+
+#[derive(Debug)]
+struct Counted {
+    /// Changed by the one thread that owns the ring.
+    flying: AtomicUsize,
+    most: usize,
+    device: Arc<Device>,
+}
 
 impl Tally {
-    pub(super) fn new(device: Arc<Device>) -> Self {
-        Tally(Rc::new((Cell::new(0), device)))
+    /// Of a batch that may have `most` requests in flight, as far as `device` has room for them.
+    pub(super) fn new(device: Arc<Device>, most: Option<NonZeroUsize>) -> Self {
+        Tally(Arc::new(Counted {
+            flying: AtomicUsize::new(0),
+            most: most.map_or(usize::MAX, NonZeroUsize::get),
+            device,
+        }))
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.0.0.get()
+    /// Whether both count the same batch.
+    pub(super) fn is(&self, other: &Tally) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.0.flying.load(Ordering::Relaxed) >= self.0.most
     }
 
     fn left(&self, bytes: u64) {
-        self.0.1.leave(bytes);
+        self.0.device.leave(bytes);
     }
 
     fn add(&self) {
-        self.0.0.set(self.0.0.get() + 1);
+        self.0.flying.fetch_add(1, Ordering::Relaxed);
     }
 
     fn landed(&self, bytes: u64) {
-        self.0.0.set(self.0.0.get().saturating_sub(1));
+        self.0.flying.fetch_sub(1, Ordering::Relaxed);
         self.left(bytes);
     }
 }
@@ -76,6 +96,7 @@ impl Flight {
             slots: (0..capacity).map(|_| None).collect(),
             free: (0..capacity).rev().collect(),
             reaped: Vec::with_capacity(2 * capacity),
+            landed: Vec::with_capacity(capacity),
             verdicts: Verdicts::default(),
         }
     }
@@ -170,8 +191,8 @@ impl Flight {
         Ok(())
     }
 
-    /// Submits what was pushed, waits for at least `wanted` completions, and deals with all that are there.
-    /// `true`: one of them was [`WAKE`].
+    /// Submits what was pushed, waits for at least `wanted` completions, and takes all that are there: room for others
+    /// is made at once, those who wait are told by [`deliver`](Self::deliver). `true`: one of them was [`WAKE`].
     ///
     /// An error means that this ring cannot go on. Signals and a kernel short of memory are none: the caller asks
     /// again.
@@ -183,8 +204,6 @@ impl Flight {
             // No room in the kernel, and nothing came that would have made some.
             std::thread::yield_now();
         }
-        // One look at a file's version covers all that were read before it.
-        self.verdicts.clear();
         let mut woken = false;
         let mut outcome = Ok(());
         for (word, result) in reaped.drain(..) {
@@ -195,8 +214,31 @@ impl Flight {
             }
         }
         self.reaped = reaped;
-        self.verdicts.clear(); // it would keep files open
         outcome.map(|()| woken)
+    }
+
+    /// Submits what was pushed, without waiting.
+    pub(super) fn submit(&mut self) -> io::Result<()> {
+        if self.ring.unsubmitted() > 0 {
+            self.ring.enter(0)?;
+        }
+        Ok(())
+    }
+
+    /// Tells those who wait for what has landed.
+    pub(super) fn deliver(&mut self) {
+        // One look at a file's version covers all that were read before it.
+        let verdicts = &mut self.verdicts;
+        for (operation, outcome) in self.landed.drain(..) {
+            // It may release memory of others and wake tasks: their panics end here.
+            let _ = std::panic::catch_unwind(AssertUnwindSafe(|| match operation {
+                Operation::Read(read) => read
+                    .into_piece()
+                    .finish(outcome, |context| verdicts.of(context)),
+                Operation::File(file) => drop(file),
+            }));
+        }
+        verdicts.clear(); // they would keep files open
     }
 
     /// Deals with the completion of what is in `slot`.
@@ -225,13 +267,7 @@ impl Flight {
         };
         self.free.push(slot);
         flying.tally.landed(flying.bytes);
-        let verdicts = &mut self.verdicts;
-        let _ = std::panic::catch_unwind(AssertUnwindSafe(|| match flying.operation {
-            Operation::Read(read) => read
-                .into_piece()
-                .finish(outcome, |context| verdicts.of(context)),
-            Operation::File(file) => drop(file),
-        }));
+        self.landed.push((flying.operation, outcome));
         Ok(())
     }
 }
@@ -253,8 +289,10 @@ impl Drop for Flight {
         if !self.ring.is_current() {
             // Everything in here may be in use by the parent.
             std::mem::forget(std::mem::take(&mut self.slots));
+            std::mem::forget(std::mem::take(&mut self.landed));
             return;
         }
+        self.deliver();
         for flying in self.slots.drain(..).flatten() {
             flying.tally.landed(flying.bytes);
             match flying.operation {

@@ -60,7 +60,7 @@ pub(super) fn read(
 }
 
 fn serve(flight: &mut Flight, work: &Arc<Batched>, device: &Arc<Device>) -> io::Result<()> {
-    let tally = Tally::new(device.clone());
+    let tally = Tally::new(device.clone(), None);
     loop {
         while flight.len() < flight.capacity() {
             let Some(bytes) = work.next_bytes() else {
@@ -74,6 +74,9 @@ fn serve(flight: &mut Flight, work: &Arc<Batched>, device: &Arc<Device>) -> io::
                 None => device.leave(bytes),
             }
         }
+        // The device goes on while those who wait are told.
+        flight.submit()?;
+        flight.deliver();
         if flight.len() == 0 {
             return Ok(());
         }
@@ -92,5 +95,6 @@ impl Drop for Landing<'_> {
                 std::process::abort();
             }
         }
+        self.0.deliver();
     }
 }

@@ -22,6 +22,7 @@ use std::time::Instant;
 use self::driver::{Driver, Load};
 #[allow(unused_imports)] // for the layer that reads many files
 pub(crate) use self::files::{Files, WholeFile};
+use self::flight::Tally;
 pub(crate) use self::probe::facts;
 use super::device::Device;
 use super::file::OpenFile;
@@ -41,6 +42,9 @@ const DIRECT_PIECE: u64 = 1 << 20;
 
 /// Bytes of one request through the page cache.
 const BUFFERED_PIECE: u64 = 256 << 10;
+
+/// Requests that a driver is handed at once: the first are under way while the rest of a large batch is made.
+const PORTION: usize = 256;
 
 /// The drivers of one engine, one for each device that is read.
 #[derive(Debug)]
@@ -96,7 +100,8 @@ impl Rings {
         facts()?;
         let driver = self.driver(device);
         driver.ready()?;
-        driver.submit(Load::Files(files), options);
+        let tally = Tally::new(device.clone(), options.depth);
+        driver.submit(Load::Files(files), tally, options.priority);
         Ok(())
     }
 
@@ -196,11 +201,14 @@ impl UringReader {
 
     /// Does reads that were started elsewhere; each ticket is finished sooner or later.
     pub(crate) fn start(&self, started: Vec<Started>, options: &ReadOptions, look: Look) {
-        let jobs = self.context.requests(started, options, look);
-        if !jobs.is_empty() {
-            let work = Batched::new(self.context.clone(), jobs, self.piece());
-            self.driver.submit(Load::Pieces(work), options);
-        }
+        let tally = Tally::new(self.driver.device().clone(), options.depth);
+        let piece = self.piece();
+        self.context
+            .requests(started, options, look, PORTION, |jobs| {
+                let work = Batched::new(self.context.clone(), jobs, piece);
+                self.driver
+                    .submit(Load::Pieces(work), tally.clone(), options.priority);
+            });
     }
 
     /// Reads into borrowed memory what was checked and counted, by the ring of this thread.

@@ -174,7 +174,6 @@ impl Ring {
     }
 
     /// Entries that were pushed and that the kernel has not taken.
-    #[cfg(test)]
     pub(super) fn unsubmitted(&mut self) -> usize {
         self.ring.submission().len()
     }

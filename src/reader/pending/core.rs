@@ -80,7 +80,8 @@ impl Core {
         }
         let due = !state.for_all || failed || state.done.len() == state.slots.len();
         let waker = if due { state.waker.take() } else { None };
-        let parked = due && state.parked;
+        // Once is enough, however many are done before the thread runs.
+        let parked = due && std::mem::take(&mut state.parked);
         drop(state);
         // Memory goes back and the waiter wakes outside the lock: both may run code of others.
         if parked {
