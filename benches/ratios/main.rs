@@ -11,6 +11,7 @@
 )]
 
 mod files;
+mod table;
 mod turns;
 mod works;
 

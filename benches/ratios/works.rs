@@ -15,7 +15,8 @@ use feedwater::{
 };
 
 use crate::files::{make_cold, make_warm, touch_memory};
-use crate::turns::{Ratio, Way, measure};
+use crate::table::{Ratio, measure};
+use crate::turns::Way;
 
 pub(crate) struct Bench {
     pub(crate) path: PathBuf,
@@ -503,12 +504,12 @@ fn whole_cold(bench: &Bench, name: &str) {
 fn way<'a>(
     name: &'static str,
     prepare: impl FnMut() + 'a,
-    run: impl FnMut() -> String + 'a,
+    mut run: impl FnMut() -> String + 'a,
 ) -> Way<'a> {
     Way {
-        name,
+        name: name.into(),
         prepare: Box::new(prepare),
-        run: Box::new(run),
+        run: Box::new(move |clock| Ok(clock.time(&mut run))),
     }
 }
 
