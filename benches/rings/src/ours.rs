@@ -86,8 +86,7 @@ impl Opener {
             while let Some((index, outcome)) = pending.wait_next() {
                 tally.take(job.offsets[index], &outcome?.into_host()?);
             }
-            let how = how(&reader);
-            Ok((tally, format!("{how}, depth {depth} asked for")))
+            Ok((tally, how(&reader)))
         })
     }
 
@@ -215,6 +214,6 @@ fn ranges(job: &Job) -> impl Iterator<Item = std::ops::Range<u64>> + '_ {
 fn how(reader: &Opened) -> String {
     let counters = reader.source().counters().snapshot();
     let route = counters.main_route().map_or("nothing", Route::name);
-    let (requests, reads) = (counters.requests, counters.reads);
-    format!("{route}, {requests} requests, {reads} reads")
+    let (requests, reads, depth) = (counters.requests, counters.reads, counters.most_in_flight);
+    format!("{route}, {requests} requests, {reads} reads, depth {depth}")
 }
