@@ -17,11 +17,17 @@ use feedwater::{
     Route, Staged, StagingOptions, Transfer, VersionCheck,
 };
 
+use common::confinement;
 use common::skip::require;
 
 /// Where bytes in memory are shared, a view of gigabytes costs nothing.
 fn views() -> Capabilities {
     Capabilities::default().large_read(true)
+}
+
+/// One read of gigabytes takes as long as the other cases together, so it is done once, in the ordinary run.
+fn large_reads() -> bool {
+    confinement().is_none()
 }
 
 #[test]
@@ -157,7 +163,7 @@ fn auto_with_one_thread() {
 fn pread() {
     let options = OpenOptions::new().only(Route::Pread);
     let subject = opened("pread", options);
-    conformance::run(subject.capabilities(Capabilities::default().large_read(true)));
+    conformance::run(subject.capabilities(Capabilities::default().large_read(large_reads())));
 }
 
 #[test]
@@ -236,7 +242,7 @@ fn uring_of_little_depth() {
 fn promised() -> Capabilities {
     Capabilities::default()
         .changes(Changes::Promised)
-        .large_read(true)
+        .large_read(large_reads())
 }
 
 #[test]
@@ -317,44 +323,45 @@ fn on_a_file_system_in_memory() {
 #[cfg(target_os = "linux")]
 #[test]
 fn as_an_unprivileged_user_on_files_of_root() {
+    use common::confined::{become_nobody, is_root};
     use std::os::unix::fs::PermissionsExt;
-    use std::sync::mpsc;
+    use std::sync::{Mutex, mpsc};
+    use tempfile::TempDir;
 
-    const NOBODY: libc::uid_t = 65534;
-    /// Only of this thread, and of those that it starts.
-    fn become_nobody() {
-        let keep: libc::uid_t = libc::uid_t::MAX;
-        // SAFETY: the system call changes the ids of the calling thread and touches no memory.
-        let done = unsafe { libc::syscall(libc::SYS_setresuid, keep, NOBODY, keep) };
-        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    /// What root does for nobody.
+    enum Request {
+        Make(conformance::Content, mpsc::Sender<TempDir>),
+        Remove(TempDir),
     }
     struct RootsFiles {
-        make:
-            std::sync::Mutex<mpsc::Sender<(conformance::Content, mpsc::Sender<tempfile::TempDir>)>>,
+        root: Mutex<mpsc::Sender<Request>>,
         options: OpenOptions,
+    }
+    /// Nobody cannot remove it.
+    struct Kept(Option<TempDir>, mpsc::Sender<Request>);
+    impl Drop for Kept {
+        fn drop(&mut self) {
+            let _ = self.1.send(Request::Remove(self.0.take().unwrap()));
+        }
     }
     impl conformance::Subject for RootsFiles {
         fn name(&self) -> String {
             "auto, on files of root".into()
         }
         fn open(&self, content: &conformance::Content) -> Result<conformance::Opened> {
+            let root = self.root.lock().unwrap().clone();
             let (answer, made) = mpsc::channel();
-            self.make
-                .lock()
-                .unwrap()
-                .send((content.clone(), answer))
-                .unwrap();
+            root.send(Request::Make(content.clone(), answer)).unwrap();
             let dir = made.recv().unwrap();
-            let reader = self.options.open(dir.path().join("content"))?;
+            let path = dir.path().join("content");
+            let kept = Mutex::new(Kept(Some(dir), root));
+            let reader = self.options.open(path)?;
             // Without the path: the suite may not change it.
-            Ok(conformance::Opened::shared(reader).keep(dir))
+            Ok(conformance::Opened::shared(reader).keep(kept))
         }
     }
 
-    // SAFETY: asks for an id.
-    let root = unsafe { libc::geteuid() } == 0;
-    let rooted = if root { Ok(()) } else { Err("not root") };
-    if require("root", rooted).is_none() {
+    if require("root", is_root()).is_none() {
         return;
     }
     let probe = tempfile::tempdir().unwrap();
@@ -367,23 +374,124 @@ fn as_an_unprivileged_user_on_files_of_root() {
     if require("shared-tmp", reached.join().unwrap()).is_none() {
         return;
     }
-    let (make, requests) =
-        mpsc::channel::<(conformance::Content, mpsc::Sender<tempfile::TempDir>)>();
+    let (root, requests) = mpsc::channel();
     let nobody = std::thread::spawn(move || {
         become_nobody();
         let subject = RootsFiles {
-            make: std::sync::Mutex::new(make),
+            root: Mutex::new(root),
             // Its threads are started by this one, so they are nobody's too.
             options: OpenOptions::new().engine(engine(4)),
         };
         conformance::run(subject)
     });
-    for (content, answer) in requests {
-        let dir = tempfile::tempdir().unwrap();
-        content.write_to(&dir.path().join("content")).unwrap();
-        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-        answer.send(dir).unwrap();
+    for request in requests {
+        match request {
+            Request::Make(content, answer) => {
+                let dir = tempfile::tempdir().unwrap();
+                content.write_to(&dir.path().join("content")).unwrap();
+                let all = std::fs::Permissions::from_mode(0o755);
+                std::fs::set_permissions(dir.path(), all).unwrap();
+                answer.send(dir).unwrap();
+            }
+            Request::Remove(dir) => dir.close().unwrap(),
+        }
     }
     let report = nobody.join().unwrap();
     assert!(report.passed().count() > 30);
+}
+
+/// The subjects that read files once more, where the system offers less.
+#[cfg(target_os = "linux")]
+mod again {
+    use super::common::confined::{
+        FEW_DESCRIPTORS, MEMLOCK_0, NO_IO_URING, NO_IO_URING_CALLS, OLD_KERNEL, UNPRIVILEGED, again,
+    };
+    use super::common::file_systems::{FileSystem, again_on};
+
+    /// What reads no files of the engines', or finds files of its own.
+    const FILES: &[&str] = &[
+        "--skip=memory_reader",
+        "--skip=shared_and_dynamic",
+        "--skip=slice_of_memory",
+        "--skip=harmless_faults",
+        "--skip=no_faults_over_a_file",
+        "--skip=engine_from_outside",
+        "--skip=a_promise_excuses",
+        "--skip=on_a_file_system_in_memory",
+        "--skip=as_an_unprivileged_user",
+    ];
+
+    /// As [`FILES`], without what differs above the file only.
+    const ROUTES: &[&str] = &[
+        FILES[0],
+        FILES[1],
+        FILES[2],
+        FILES[3],
+        FILES[4],
+        FILES[5],
+        FILES[6],
+        FILES[7],
+        FILES[8],
+        "--skip=with_one_thread",
+        "--skip=uring_of_little_depth",
+        "--skip=slice_of_a_file",
+        "--skip=staged_file",
+        "--skip=faults_over_a_file",
+    ];
+
+    #[test]
+    fn without_io_uring() {
+        again(&NO_IO_URING, FILES, 12);
+        again(&NO_IO_URING_CALLS, &["--exact", "auto"], 1);
+    }
+
+    #[test]
+    fn old_kernel() {
+        again(&OLD_KERNEL, FILES, 12);
+    }
+
+    #[test]
+    fn memlock_0() {
+        again(&MEMLOCK_0, FILES, 12);
+    }
+
+    #[test]
+    fn with_64_descriptors() {
+        again(&FEW_DESCRIPTORS, FILES, 12);
+    }
+
+    #[test]
+    fn unprivileged() {
+        again(&UNPRIVILEGED, FILES, 12);
+    }
+
+    #[test]
+    fn on_tmpfs() {
+        again_on(FileSystem::Tmpfs, ROUTES, 7);
+    }
+
+    #[test]
+    fn on_overlay() {
+        again_on(FileSystem::Overlay, ROUTES, 7);
+    }
+
+    #[test]
+    fn on_4k_sectors() {
+        again_on(FileSystem::Ext4Of4KiB, ROUTES, 7);
+    }
+
+    #[test]
+    fn on_xfs() {
+        again_on(FileSystem::Xfs, ROUTES, 7);
+    }
+
+    #[test]
+    fn on_btrfs() {
+        again_on(FileSystem::Btrfs, ROUTES, 7);
+    }
+
+    #[test]
+    fn on_fuse() {
+        again_on(FileSystem::Fuse, ROUTES, 7);
+    }
 }

@@ -342,3 +342,67 @@ fn a_changed_file_gives_given_memory_back() {
     }
     all_released(&released, 3);
 }
+
+/// All of these once more, where the system offers less.
+#[cfg(target_os = "linux")]
+mod again {
+    use super::common::confined::{
+        FEW_DESCRIPTORS, MEMLOCK_0, NO_IO_URING, OLD_KERNEL, UNPRIVILEGED, again,
+    };
+    use super::common::file_systems::{FileSystem, again_on};
+
+    #[test]
+    fn without_io_uring() {
+        again(&NO_IO_URING, &[], 9);
+    }
+
+    #[test]
+    fn old_kernel() {
+        again(&OLD_KERNEL, &[], 9);
+    }
+
+    #[test]
+    fn unprivileged() {
+        again(&UNPRIVILEGED, &[], 9);
+    }
+
+    #[test]
+    fn with_64_descriptors() {
+        again(&FEW_DESCRIPTORS, &[], 9);
+    }
+
+    #[test]
+    fn memlock_0() {
+        again(&MEMLOCK_0, &[], 9);
+    }
+
+    #[test]
+    fn on_tmpfs() {
+        again_on(FileSystem::Tmpfs, &[], 9);
+    }
+
+    #[test]
+    fn on_overlay() {
+        again_on(FileSystem::Overlay, &[], 9);
+    }
+
+    #[test]
+    fn on_4k_sectors() {
+        again_on(FileSystem::Ext4Of4KiB, &[], 9);
+    }
+
+    #[test]
+    fn on_xfs() {
+        again_on(FileSystem::Xfs, &[], 9);
+    }
+
+    #[test]
+    fn on_btrfs() {
+        again_on(FileSystem::Btrfs, &[], 9);
+    }
+
+    #[test]
+    fn on_fuse() {
+        again_on(FileSystem::Fuse, &[], 9);
+    }
+}

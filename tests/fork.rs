@@ -330,3 +330,36 @@ fn tickets_in_a_child_do_nothing_to_the_parent() {
     let blocks = pending.wait().unwrap();
     assert_eq!(blocks[0].as_host().unwrap()[..], content()[..10]);
 }
+
+/// All of these once more, where the system offers less.
+#[cfg(target_os = "linux")]
+mod again {
+    use super::common::confined::{
+        FEW_DESCRIPTORS, MEMLOCK_0, NO_IO_URING, OLD_KERNEL, UNPRIVILEGED, again,
+    };
+
+    #[test]
+    fn without_io_uring() {
+        again(&NO_IO_URING, &[], 7);
+    }
+
+    #[test]
+    fn old_kernel() {
+        again(&OLD_KERNEL, &[], 7);
+    }
+
+    #[test]
+    fn unprivileged() {
+        again(&UNPRIVILEGED, &[], 7);
+    }
+
+    #[test]
+    fn with_64_descriptors() {
+        again(&FEW_DESCRIPTORS, &[], 7);
+    }
+
+    #[test]
+    fn memlock_0() {
+        again(&MEMLOCK_0, &[], 7);
+    }
+}

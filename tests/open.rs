@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use common::LOWER_FILE;
 use common::skip::require;
 use feedwater::{
     Batch, CachePolicy, Engine, EngineOptions, ErrorKind, FileKind, OpenOptions, Opened,
@@ -348,6 +349,64 @@ fn the_report_gives_every_route_a_reason() {
     assert!(text.contains("mmap: not used: needs the promise"), "{text}");
 }
 
+/// Bytes that were read past the page cache, by whatever engine.
+fn read_directly(reader: &Opened) -> u64 {
+    let counters = reader.source().counters().snapshot();
+    let direct = Route::ALL
+        .iter()
+        .filter(|route| route.name().ends_with("-direct"));
+    direct.map(|route| counters.route(*route)).sum()
+}
+
+#[test]
+fn a_large_range_in_the_page_cache_is_read_from_there() {
+    let content = pattern(6 << 20);
+    let (_dir, path) = dir_with(&content);
+    let reader = feedwater::open(&path).unwrap();
+    assert!(reader.read_all().wait().unwrap() == content);
+    assert_eq!(read_directly(&reader), 0, "{:?}", reader.report());
+}
+
+/// Local ones, on which direct I/O pays.
+const ON_DEVICES: &[&str] = &["ext4", "xfs", "btrfs", "overlay"];
+
+#[test]
+fn a_large_range_on_a_device_is_read_directly() {
+    let content = pattern(6 << 20);
+    let (_dir, path) = dir_with(&content);
+    let direct = OpenOptions::new().only(Route::PreadDirect).open(&path);
+    if require("odirect", direct).is_none() {
+        return;
+    }
+    let file = File::open(&path).unwrap();
+    // Pages that another processor is just putting on its lists stay the first time.
+    let cold = (0..4).any(|_| {
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        feedwater::open(&path).unwrap().report().resident == Some(0)
+    });
+    let cold = cold
+        .then_some(())
+        .ok_or("the file's pages stay, or are not told of");
+    if require("residency", cold).is_none() {
+        return;
+    }
+    let reader = feedwater::open(&path).unwrap();
+    assert!(reader.read_all().wait().unwrap() == content);
+    let report = reader.report();
+    let (_, on) = &report.facts[0];
+    let expect = if ON_DEVICES.contains(&on.as_str()) {
+        6 << 20
+    } else {
+        0
+    };
+    assert_eq!(read_directly(&reader), expect, "{report:?}");
+    // Past the cache means that it is not there now; only btrfs brings some there all the same, when it finds memory that
+    // is not faulted in.
+    let past = expect > 0 && on != "btrfs";
+    assert!(!past || report.resident == Some(0), "{report:?}");
+}
+
 #[test]
 fn pooled_destinations_hold_direct_reads_of_any_alignment() {
     let content = pattern(3 << 20);
@@ -498,4 +557,136 @@ fn what_is_shared_between_threads_can_be() {
     shared::<feedwater::BlockMut>();
     shared::<Engine>();
     shared::<feedwater::Error>();
+}
+
+#[test]
+#[ignore = "run by again::on_overlay, where there are layers"]
+fn a_file_of_a_lower_layer_that_is_written_has_changed() {
+    let path = std::env::temp_dir().join(LOWER_FILE);
+    let content = fs::read(&path).unwrap();
+    assert!(content.len() > 10_000);
+    let readers = [
+        feedwater::open(&path).unwrap(),
+        only(Route::Pread, &path),
+        only(Route::PreadDirect, &path),
+    ];
+    for reader in &readers {
+        assert!(reader.read_all().wait().unwrap() == content);
+    }
+    // From here on the path is another file, in the upper layer; what was opened is still the lower one.
+    let writer = File::options().write(true).open(&path).unwrap();
+    writer.write_at(b"!", 7).unwrap();
+    writer
+        .set_modified(SystemTime::now() + Duration::from_secs(5))
+        .unwrap();
+    for reader in &readers {
+        let error = reader.read(0..100).wait().unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Changed { .. }), "{error}");
+        let error = reader.read_at(0, &mut [0; 10]).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Changed { .. }), "{error}");
+    }
+    let new = feedwater::open(&path).unwrap();
+    assert_eq!(new.read(7..8).wait().unwrap(), "!");
+}
+
+#[test]
+#[ignore = "run by again::without_io_uring, where it cannot be used"]
+fn io_uring_is_refused_with_its_reason_and_nothing_else_is() {
+    let content = pattern(6 << 20);
+    let (_dir, path) = dir_with(&content);
+    for name in ["uring", "uring-direct"] {
+        // A build without the engine has no such route.
+        let Ok(route) = name.parse::<Route>() else {
+            continue;
+        };
+        let error = OpenOptions::new().only(route).open(&path).unwrap_err();
+        let ErrorKind::Unavailable { engine, why } = error.kind() else {
+            panic!("{error}");
+        };
+        assert_eq!((*engine, error.name()), (name, path.to_str()));
+        assert!(!why.to_string().is_empty());
+        let reader = feedwater::open(&path).unwrap();
+        let report = reader.report();
+        let (_, verdict) = report
+            .refused()
+            .find(|(refused, _)| *refused == route)
+            .unwrap();
+        assert!(!verdict.is_empty(), "{report}");
+    }
+    let reader = feedwater::open(&path).unwrap();
+    assert!(reader.read_all().wait().unwrap() == content);
+    assert!(matches!(
+        reader.report().route(),
+        Some(Route::Pread | Route::PreadDirect)
+    ));
+}
+
+/// All of these once more, where the system offers less.
+#[cfg(target_os = "linux")]
+mod again {
+    use super::common::confined::{
+        FEW_DESCRIPTORS, MEMLOCK_0, NO_IO_URING, NO_IO_URING_CALLS, OLD_KERNEL, UNPRIVILEGED, again,
+    };
+    use super::common::file_systems::{FileSystem, again_on};
+
+    #[test]
+    fn without_io_uring() {
+        again(&NO_IO_URING, &[], 23);
+        let refused = "io_uring_is_refused_with_its_reason_and_nothing_else_is";
+        for how in [NO_IO_URING, NO_IO_URING_CALLS] {
+            again(&how, &["--ignored", "--exact", refused], 1);
+        }
+    }
+
+    #[test]
+    fn old_kernel() {
+        again(&OLD_KERNEL, &[], 23);
+    }
+
+    #[test]
+    fn unprivileged() {
+        again(&UNPRIVILEGED, &[], 23);
+    }
+
+    #[test]
+    fn with_64_descriptors() {
+        again(&FEW_DESCRIPTORS, &[], 23);
+    }
+
+    #[test]
+    fn memlock_0() {
+        again(&MEMLOCK_0, &[], 23);
+    }
+
+    #[test]
+    fn on_tmpfs() {
+        again_on(FileSystem::Tmpfs, &[], 23);
+    }
+
+    #[test]
+    fn on_overlay() {
+        again_on(FileSystem::Overlay, &[], 23);
+        let lower = "a_file_of_a_lower_layer_that_is_written_has_changed";
+        again_on(FileSystem::Overlay, &["--ignored", "--exact", lower], 1);
+    }
+
+    #[test]
+    fn on_4k_sectors() {
+        again_on(FileSystem::Ext4Of4KiB, &[], 23);
+    }
+
+    #[test]
+    fn on_xfs() {
+        again_on(FileSystem::Xfs, &[], 23);
+    }
+
+    #[test]
+    fn on_btrfs() {
+        again_on(FileSystem::Btrfs, &[], 23);
+    }
+
+    #[test]
+    fn on_fuse() {
+        again_on(FileSystem::Fuse, &[], 23);
+    }
 }

@@ -1,6 +1,7 @@
 //! Device destinations through `Staged`, with made-up devices and engines that tests drive by hand.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod common;
 mod device;
 
 use std::num::NonZeroUsize;
@@ -762,4 +763,25 @@ fn a_forked_child_is_told_so_and_does_not_hang() {
     assert_eq!(status, 0);
     copy.complete();
     assert_eq!(on_device(&pending.wait().unwrap()[0]), data(100)[..10]);
+}
+
+/// All of these once more, where the system offers less.
+#[cfg(target_os = "linux")]
+mod again {
+    use super::common::confined::{NO_IO_URING, OLD_KERNEL, UNPRIVILEGED, again};
+
+    #[test]
+    fn without_io_uring() {
+        again(&NO_IO_URING, &[], 29);
+    }
+
+    #[test]
+    fn old_kernel() {
+        again(&OLD_KERNEL, &[], 29);
+    }
+
+    #[test]
+    fn unprivileged() {
+        again(&UNPRIVILEGED, &[], 29);
+    }
 }

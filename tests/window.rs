@@ -48,3 +48,24 @@ fn chunks_stay_within_the_window_and_16_mib() {
         );
     }
 }
+
+/// All of these once more, where the system offers less.
+#[cfg(target_os = "linux")]
+mod again {
+    use super::common::confined::{NO_IO_URING, OLD_KERNEL, UNPRIVILEGED, again};
+
+    #[test]
+    fn without_io_uring() {
+        again(&NO_IO_URING, &[], 1);
+    }
+
+    #[test]
+    fn old_kernel() {
+        again(&OLD_KERNEL, &[], 1);
+    }
+
+    #[test]
+    fn unprivileged() {
+        again(&UNPRIVILEGED, &[], 1);
+    }
+}

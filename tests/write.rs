@@ -740,3 +740,63 @@ fn another_file_in_the_place_of_the_temporary_one_is_not_committed() {
     );
     assert_eq!(fs::read(&target).unwrap(), b"old");
 }
+
+/// All of these once more, where the system offers less.
+#[cfg(target_os = "linux")]
+mod again {
+    use super::common::confined::{FEW_DESCRIPTORS, NO_IO_URING, OLD_KERNEL, UNPRIVILEGED, again};
+    use super::common::file_systems::{FileSystem, again_on};
+
+    #[test]
+    fn without_io_uring() {
+        again(&NO_IO_URING, &[], 23);
+    }
+
+    #[test]
+    fn old_kernel() {
+        again(&OLD_KERNEL, &[], 23);
+    }
+
+    #[test]
+    fn unprivileged() {
+        again(&UNPRIVILEGED, &[], 23);
+    }
+
+    #[test]
+    fn with_64_descriptors() {
+        again(&FEW_DESCRIPTORS, &[], 23);
+    }
+
+    #[test]
+    fn on_tmpfs() {
+        again_on(FileSystem::Tmpfs, &[], 23);
+    }
+
+    #[test]
+    fn on_overlay() {
+        again_on(FileSystem::Overlay, &[], 23);
+    }
+
+    #[test]
+    fn on_4k_sectors() {
+        again_on(FileSystem::Ext4Of4KiB, &[], 23);
+    }
+
+    #[test]
+    fn on_xfs() {
+        again_on(FileSystem::Xfs, &[], 23);
+    }
+
+    #[test]
+    fn on_btrfs() {
+        again_on(FileSystem::Btrfs, &[], 23);
+    }
+
+    #[test]
+    fn on_fuse() {
+        // What looks files up by their paths may find none between the look-up and the opening when a file is
+        // replaced, as this one does.
+        let replaced = "--skip=a_reader_sees_the_old_file_or_the_new_one";
+        again_on(FileSystem::Fuse, &[replaced], 22);
+    }
+}

@@ -154,6 +154,15 @@ impl OpenFile {
         }
     }
 
+    /// Bytes of `offset..offset + len` in the page cache. `None`: not known.
+    pub(crate) fn resident_bytes(&self, offset: u64, len: u64) -> Option<u64> {
+        if self.file_system.is_layered() {
+            sys::resident_bytes_mapped(self.fd(), offset, len)
+        } else {
+            sys::resident_bytes(self.fd(), offset, len)
+        }
+    }
+
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

@@ -192,7 +192,7 @@ impl Mapping {
             return false;
         };
         let len = range.end - range.start;
-        sys::resident_bytes(self.file.fd(), range.start, len).is_some_and(|n| n == len)
+        self.file.resident_bytes(range.start, len) == Some(len)
     }
 }
 

@@ -73,13 +73,14 @@ impl Streams {
     }
 }
 
-/// Where the bytes of `range` are, by asking the system: `cachestat`, else a look at `mincore` where it tells the truth;
-/// else, of a large range, a few bytes here and there are asked for without waiting.
+/// Where the bytes of `range` are, by asking the system: `cachestat`, else what a mapping would find; else, of a large
+/// range, a few bytes here and there are asked for without waiting.
 pub(super) fn residency(file: &OpenFile, range: &Range<u64>) -> Residency {
     let len = range.end - range.start;
-    let known = sys::resident_bytes(file.fd(), range.start, len).or_else(|| {
-        (len >= SAMPLED_FROM)
-            .then(|| sys::mapped_resident_bytes(file.fd(), range.start, len))
+    let known = file.resident_bytes(range.start, len).or_else(|| {
+        let large = len >= SAMPLED_FROM;
+        large
+            .then(|| sys::resident_bytes_mapped(file.fd(), range.start, len))
             .flatten()
     });
     match known {
@@ -98,13 +99,20 @@ fn sampled(file: &OpenFile, range: &Range<u64>) -> Residency {
         dont_cache: false,
     };
     let len = range.end - range.start;
-    let resident = (0..SAMPLES).filter(|i| {
+    let mut resident = 0;
+    for i in 0..SAMPLES {
         let offset = range.start + len / SAMPLES * i;
         let mut byte = 0u8;
         // SAFETY: one byte of our own.
-        unsafe { sys::pread(file.fd(), &raw mut byte, 1, offset, mode) }.is_ok()
-    });
-    if resident.count() as u64 > SAMPLES / 4 {
+        match unsafe { sys::pread(file.fd(), &raw mut byte, 1, offset, mode) } {
+            Ok(_) => resident += 1,
+            // What is there and is read from a device all the same costs more than what is not and is read through
+            // the cache.
+            Err(error) if sys::is_mode_unsupported(&error) => return Residency::Unknown,
+            Err(_) => {}
+        }
+    }
+    if resident > SAMPLES / 4 {
         Residency::Cached
     } else {
         Residency::Cold

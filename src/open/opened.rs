@@ -10,7 +10,6 @@ use crate::backend::memory::MemoryReader;
 use crate::backend::requests::buffered_limits;
 use crate::error::{Refusal, Result};
 use crate::reader::{Batch, LocalFile, Pending, ReadInto, Reader, Route, Source};
-use crate::sys;
 use crate::version::Version;
 
 /// An open source, read by the route that suits each range. Made by [`open`](super::open) and
@@ -97,7 +96,7 @@ impl Opened {
                 (None, Vec::new(), verdicts)
             }
             Routes::File(routes) => {
-                let resident = sys::resident_bytes(routes.file.fd(), 0, routes.file.len());
+                let resident = routes.file.resident_bytes(0, routes.file.len());
                 (resident, routes.facts(resident), routes.verdicts())
             }
         };

@@ -32,6 +32,11 @@ impl FileSystem {
         )
     }
 
+    /// Whether the pages of its files are cached as those of other files, in layers below.
+    pub(crate) fn is_layered(self) -> bool {
+        self == FileSystem::Local("overlay")
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             FileSystem::Local(name) | FileSystem::Memory(name) | FileSystem::Network(name) => name,

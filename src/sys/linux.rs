@@ -90,7 +90,11 @@ pub(crate) fn set_blocking(file: BorrowedFd<'_>) -> io::Result<()> {
 
 /// The alignment that `O_DIRECT` needs for this file, by `statx` (Linux 6.1). `Ok(None)`: the system does not say.
 pub(crate) fn direct_align(fd: BorrowedFd<'_>) -> io::Result<Option<DirectAlign>> {
-    let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)?;
+    let stat = match rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
+        // Before Linux 4.11 there is no statx; direct I/O there is.
+        Err(rustix::io::Errno::NOSYS) => return Ok(None),
+        told => told?,
+    };
     if stat.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
         return Ok(None);
     }
@@ -186,6 +190,46 @@ pub(crate) fn resident_bytes(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Optio
             .saturating_mul(super::page_size() as u64)
             .min(len),
     )
+}
+
+/// As [`resident_bytes`], by what a mapping would find (`mincore`): for files whose pages are those of another one, which
+/// `cachestat` does not look at. `None` also for files of others, of which the system says that all is there.
+pub(crate) fn resident_bytes_mapped(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Option<u64> {
+    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+    /// Mapped at once. The answer has a byte for each page.
+    const WINDOW: u64 = 256 << 20;
+    let owner = rustix::fs::fstat(fd).ok()?.st_uid;
+    // SAFETY: asks for an id.
+    let user = unsafe { libc::geteuid() };
+    if user != owner && user != 0 {
+        return None;
+    }
+    let page = super::page_size();
+    let end = offset.checked_add(len)?;
+    let mut at = offset - offset % page as u64;
+    let mut resident = 0u64;
+    let mut answer = Vec::new();
+    while at < end {
+        let bytes = (end - at).min(WINDOW) as usize;
+        answer.resize(bytes.div_ceil(page), 0u8);
+        let protection = ProtFlags::empty();
+        // SAFETY: a new mapping, placed by the kernel, that nobody reads or writes; `answer` has a byte for each of its
+        // pages; it is unmapped at once, when nothing refers to it.
+        let told = unsafe {
+            let start = std::ptr::null_mut();
+            let map = mmap(start, bytes, protection, MapFlags::SHARED, fd, at).ok()?;
+            let told = libc::mincore(map, bytes, answer.as_mut_ptr());
+            let _ = munmap(map, bytes);
+            told
+        };
+        if told != 0 {
+            return None;
+        }
+        let pages = answer.iter().filter(|page| **page & 1 == 1).count();
+        resident += (pages * page) as u64;
+        at += bytes as u64;
+    }
+    Some(resident.min(len))
 }
 
 /// Tells the kernel that a range will be read soon, or is not needed in the page cache any more. Best effort.
@@ -288,43 +332,4 @@ pub(crate) fn block_device(dev: u64) -> Option<super::BlockDevice> {
         name: path.file_name()?.to_string_lossy().into_owned(),
         queue: queue.ok().and_then(|n| n.trim().parse().ok()),
     })
-}
-
-/// Bytes of `offset..offset + len` in the page cache, by mapping them and asking `mincore`. `None`: not known. Where this
-/// process may neither own nor write the file, `mincore` says that everything is resident, so it is not asked.
-///
-/// Costs a mapping: for large ranges, where [`resident_bytes`] does not know. Of very large ones, the first GiB is taken
-/// for all.
-pub(crate) fn mapped_resident_bytes(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Option<u64> {
-    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-    let stat = rustix::fs::fstat(fd).ok()?;
-    let me = rustix::process::geteuid();
-    if stat.st_uid != me.as_raw() && !me.is_root() {
-        return None;
-    }
-    let page = super::page_size();
-    let start = offset - offset % page as u64;
-    let whole = len;
-    let len = len.min(1 << 30);
-    let len = usize::try_from(offset.checked_add(len)? - start).ok()?;
-    let mut resident = vec![0u8; len.div_ceil(page)];
-    // SAFETY: a fresh mapping, placed by the kernel, of which no byte is touched.
-    let map = unsafe {
-        mmap(
-            std::ptr::null_mut(),
-            len,
-            ProtFlags::READ,
-            MapFlags::SHARED,
-            fd,
-            start,
-        )
-        .ok()?
-    };
-    // SAFETY: the mapping made above; the vector has one byte for each of its pages.
-    let asked = unsafe { libc::mincore(map, len, resident.as_mut_ptr()) };
-    // SAFETY: the mapping made above, which nobody else has seen.
-    let _ = unsafe { munmap(map, len) };
-    let pages = resident.iter().filter(|page| **page & 1 == 1).count();
-    let share = pages as f64 / resident.len().max(1) as f64;
-    (asked == 0).then_some((share * whole as f64) as u64)
 }

@@ -79,6 +79,11 @@ pub(crate) fn resident_bytes(_: BorrowedFd<'_>, _offset: u64, _len: u64) -> Opti
     None
 }
 
+/// Not known.
+pub(crate) fn resident_bytes_mapped(_: BorrowedFd<'_>, _offset: u64, _len: u64) -> Option<u64> {
+    None
+}
+
 /// Not offered.
 pub(crate) fn advise(_: BorrowedFd<'_>, _offset: u64, _len: u64, _needed: bool) {}
 
@@ -116,10 +121,5 @@ pub(crate) fn word_wiped_on_fork() -> Option<&'static std::sync::atomic::AtomicU
 
 /// Not known.
 pub(crate) fn block_device(_: u64) -> Option<super::BlockDevice> {
-    None
-}
-
-/// Not known.
-pub(crate) fn mapped_resident_bytes(_: BorrowedFd<'_>, _offset: u64, _len: u64) -> Option<u64> {
     None
 }

@@ -107,7 +107,9 @@ impl Access {
     /// Whether the system says that no byte of `range` is in the page cache.
     pub(crate) fn is_cold(&self, range: &Range<u64>) -> bool {
         let len = range.end - range.start;
-        !matches!(self.file.file_system(), FileSystem::Memory(_))
+        let system = self.file.file_system();
+        !matches!(system, FileSystem::Memory(_))
+            && !system.is_layered() // of which the quick way to ask knows nothing
             && sys::resident_bytes(self.file.fd(), range.start, len) == Some(0)
     }
 

@@ -40,7 +40,7 @@ impl DirectFile {
                     what: "direct I/O".into(),
                 });
             }
-            // Before Linux 4.11 there is no statx; direct I/O there is.
+            // Whatever keeps it from telling; direct I/O there is.
             Err(_) => (UNKNOWN_ALIGN, UNKNOWN_ALIGN),
         };
         let aligned = |n: u64| n.is_power_of_two() && n <= MOST_ALIGN;

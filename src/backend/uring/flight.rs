@@ -267,6 +267,9 @@ impl Flight {
         };
         self.free.push(slot);
         flying.tally.landed(flying.bytes);
+        if let Operation::Read(read) = &flying.operation {
+            read.landed();
+        }
         self.landed.push((flying.operation, outcome));
         Ok(())
     }

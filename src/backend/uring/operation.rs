@@ -109,8 +109,11 @@ impl ReadOperation {
     }
 
     /// It is no longer with the kernel.
-    pub(super) fn into_piece(self) -> Piece {
+    pub(super) fn landed(&self) {
         self.counters().end_request();
+    }
+
+    pub(super) fn into_piece(self) -> Piece {
         self.piece
     }
 
