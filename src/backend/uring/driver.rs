@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use io_uring::{opcode, types};
 
-use super::files::{Files, GUESS};
-use super::flight::{Flight, Tally, WAKE};
+use super::files::Files;
+use super::flight::{Flight, Operation, Tally, WAKE};
 use super::ring::Ring;
 use crate::backend::device::{Device, Share};
-use crate::backend::requests::{Batched, Piece};
+use crate::backend::requests::Batched;
 use crate::error::{Error, ErrorKind, Refusal};
 use crate::reader::{Priority, Route};
 use crate::sys::{self, Generation};
@@ -236,25 +236,14 @@ pub(super) enum Load {
 }
 
 impl Load {
-    /// Bytes of what comes next; `None`: nothing.
-    fn next_bytes(&self) -> Option<u64> {
+    /// The next operation; `Err`: there are no more.
+    fn next(&self) -> Result<Option<Operation>, ()> {
         match self {
-            Load::Pieces(work) => work.next_bytes(),
-            Load::Files(files) => (!files.is_empty()).then_some(GUESS),
-        }
-    }
-
-    /// Sends the next one, for which there is room. `false`: it is not wanted any more.
-    fn launch(&self, flight: &mut Flight, tally: &Tally) -> io::Result<bool> {
-        match self {
-            Load::Pieces(work) => match work.claim().and_then(Piece::if_wanted) {
-                Some(piece) => flight.launch(piece, tally).map(|()| true),
-                None => Ok(false),
-            },
-            Load::Files(files) => match files.claim() {
-                Some(file) => flight.launch_file(file, tally).map(|()| true),
-                None => Ok(false),
-            },
+            Load::Pieces(work) => {
+                let piece = work.claim().ok_or(())?;
+                Ok(piece.if_wanted().and_then(Operation::read))
+            }
+            Load::Files(files) => Ok(Some(Operation::File(files.claim().ok_or(())?))),
         }
     }
 
@@ -290,7 +279,51 @@ impl Load {
 /// What the driver has taken of one batch, as long as there is something to send.
 struct Sending {
     loads: VecDeque<Load>,
+    /// Made while the driver would have waited, so that the device need not wait for them.
+    ready: VecDeque<Operation>,
     tally: Tally,
+}
+
+/// Operations that are made ahead, and the size up to which they are.
+const AHEAD: usize = 32;
+const AHEAD_BYTES: u64 = 64 << 10;
+
+impl Sending {
+    /// Makes operations until `most` are ready, as long as they are small. `false`: there are none left.
+    fn prepare(&mut self, most: usize) -> bool {
+        while self.ready.len() < most {
+            let large = |ready: &Operation| ready.bytes() > AHEAD_BYTES;
+            if self.ready.back().is_some_and(large) {
+                break;
+            }
+            let Some(load) = self.loads.front() else {
+                break;
+            };
+            match load.next() {
+                Ok(operation) => self.ready.extend(operation),
+                Err(()) => drop(self.loads.pop_front()),
+            }
+        }
+        !self.ready.is_empty()
+    }
+
+    /// Gives up what has not been sent.
+    fn give_up(self, error: &Error) {
+        for operation in self.ready {
+            operation.give_up(error);
+        }
+        for load in self.loads {
+            load.give_up(error);
+        }
+    }
+
+    /// Gives up everything: who waits for what was sent is told as well.
+    fn abandon(self, error: &Error) {
+        for load in &self.loads {
+            load.abandon(error);
+        }
+        self.give_up(error);
+    }
 }
 
 /// What only the thread touches.
@@ -327,9 +360,7 @@ impl Thread {
             Err(error) => Error::io("io_uring_enter", error),
         };
         let sending = self.foreground.drain(..).chain(self.prefetch.drain(..));
-        for load in sending.flat_map(|sending| sending.loads) {
-            load.give_up(&error);
-        }
+        sending.for_each(|sending| sending.give_up(&error));
     }
 
     /// Until it is closed and has nothing left to do, or has had nothing for a while.
@@ -342,6 +373,9 @@ impl Thread {
             };
             // The device goes on while those who wait are told.
             flight.submit()?;
+            if let Some(next) = self.foreground.front_mut() {
+                next.prepare(AHEAD);
+            }
             flight.deliver();
             if flight.len() == 0 {
                 if self.idle() {
@@ -371,6 +405,7 @@ impl Thread {
                 Some(sending) => sending.loads.push_back(load),
                 None => list.push_back(Sending {
                     loads: VecDeque::from([load]),
+                    ready: VecDeque::new(),
                     tally,
                 }),
             }
@@ -383,9 +418,7 @@ impl Thread {
     fn abandon(&mut self) {
         let error = Error::new(ErrorKind::Abandoned);
         let sending = self.foreground.drain(..).chain(self.prefetch.drain(..));
-        for load in sending.flat_map(|sending| sending.loads) {
-            load.abandon(&error);
-        }
+        sending.for_each(|sending| sending.abandon(&error));
         let flight = self.flight.as_mut();
         let left = flight.map_or(0, |flight| flight.abandon(&error));
         let mut queue = self.shared.lock();
@@ -419,21 +452,18 @@ impl Thread {
                     list.rotate_left(1);
                     continue;
                 }
-                let Some(load) = sending.loads.front() else {
+                if !sending.prepare(1) {
                     list.pop_front();
                     continue;
-                };
-                let Some(bytes) = load.next_bytes() else {
-                    sending.loads.pop_front();
+                }
+                let Some(operation) = sending.ready.pop_front() else {
                     continue;
                 };
-                if !device.enter(bytes, flight.len() == 0, share) {
+                if !device.enter(operation.bytes(), flight.len() == 0, share) {
+                    sending.ready.push_front(operation);
                     return Ok(());
                 }
-                if !load.launch(flight, &sending.tally)? {
-                    device.leave(bytes);
-                    continue;
-                }
+                flight.launch(operation, &sending.tally)?;
                 // Others have their turn.
                 list.rotate_left(1);
                 passed = 0;

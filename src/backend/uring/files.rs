@@ -80,10 +80,6 @@ impl Files {
         self.failed_closes.load(Ordering::Relaxed)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.next.load(Ordering::Relaxed) >= self.paths.len()
-    }
-
     /// The next file that nobody has begun. Those whose path is none are told so here.
     pub(super) fn claim(self: &Arc<Self>) -> Option<FileOperation> {
         loop {

@@ -37,10 +37,47 @@ struct InFlight {
     tally: Tally,
 }
 
-#[allow(clippy::large_enum_variant)] // they live in the slots, which are made once
-enum Operation {
+/// What goes through a ring.
+#[allow(clippy::large_enum_variant)] // they live in slots and short lists, which are made once
+pub(super) enum Operation {
     Read(ReadOperation),
     File(FileOperation),
+}
+
+impl Operation {
+    /// A piece to be read. `None`: it was finished with an error.
+    pub(super) fn read(piece: Piece) -> Option<Self> {
+        match ReadOperation::new(piece) {
+            Ok(operation) => Some(Operation::Read(operation)),
+            Err((piece, error)) => {
+                piece.finish(Err(error), |context| context.verify());
+                None
+            }
+        }
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Operation::Read(read) => read.piece().len(),
+            Operation::File(_) => GUESS,
+        }
+    }
+
+    /// Gives it up before it was launched.
+    pub(super) fn give_up(self, error: &Error) {
+        match self {
+            Operation::Read(read) => read.into_piece().skip(error.clone()),
+            Operation::File(mut file) => file.abandon(error),
+        }
+    }
+
+    /// Gives it up while the kernel may still write to its memory, which is never freed.
+    fn leak(self) {
+        match self {
+            Operation::Read(read) => read.leak(),
+            Operation::File(file) => file.leak(),
+        }
+    }
 }
 
 /// Counts operations of one batch that are in flight, and their share of what the device has room for.
@@ -130,32 +167,18 @@ impl Flight {
         left
     }
 
-    /// Sends a piece on its way. The caller has seen that there is room, here and on the device.
-    pub(super) fn launch(&mut self, piece: Piece, tally: &Tally) -> io::Result<()> {
-        let bytes = piece.len();
-        let operation = match ReadOperation::new(piece) {
-            Ok(operation) => operation,
-            Err((piece, error)) => {
-                tally.left(bytes);
-                piece.finish(Err(error), |context| context.verify());
-                return Ok(());
-            }
-        };
-        self.begin(Operation::Read(operation), bytes, tally)
-    }
-
-    /// Sends a file on its way. The caller has seen that there is room, here and on the device.
-    pub(super) fn launch_file(&mut self, file: FileOperation, tally: &Tally) -> io::Result<()> {
-        self.begin(Operation::File(file), GUESS, tally)
-    }
-
-    fn begin(&mut self, operation: Operation, bytes: u64, tally: &Tally) -> io::Result<()> {
+    /// Sends an operation on its way. The caller has seen that there is room, here and on the device.
+    pub(super) fn launch(&mut self, operation: Operation, tally: &Tally) -> io::Result<()> {
+        let bytes = operation.bytes();
         let Some(slot) = self.free.pop() else {
             // Not reached, as the caller looks first; dropping it tells those who wait.
             tally.left(bytes);
             return Ok(());
         };
         tally.add();
+        if let Operation::Read(read) = &operation {
+            read.launched();
+        }
         self.slots[slot] = Some(InFlight {
             operation,
             bytes,
@@ -298,10 +321,7 @@ impl Drop for Flight {
         self.deliver();
         for flying in self.slots.drain(..).flatten() {
             flying.tally.landed(flying.bytes);
-            match flying.operation {
-                Operation::Read(read) => read.leak(),
-                Operation::File(file) => file.leak(),
-            }
+            flying.operation.leak();
         }
     }
 }

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
 
-use super::flight::{Flight, Tally};
+use super::flight::{Flight, Operation, Tally};
 use super::ring::{Ring, refusal};
 use crate::backend::device::{Device, Share};
 use crate::backend::requests::{Batched, Piece};
@@ -69,8 +69,9 @@ fn serve(flight: &mut Flight, work: &Arc<Batched>, device: &Arc<Device>) -> io::
             if !device.enter(bytes, flight.len() == 0, Share::Whole) {
                 break;
             }
-            match work.claim().and_then(Piece::if_wanted) {
-                Some(piece) => flight.launch(piece, &tally)?,
+            let piece = work.claim().and_then(Piece::if_wanted);
+            match piece.and_then(Operation::read) {
+                Some(operation) => flight.launch(operation, &tally)?,
                 None => device.leave(bytes),
             }
         }

@@ -71,10 +71,7 @@ impl ReadOperation {
             may_wait: false,
         };
         match operation.choose_way() {
-            Ok(()) => {
-                operation.counters().begin_request();
-                Ok(operation)
-            }
+            Ok(()) => Ok(operation),
             Err(error) => Err((operation.piece, error)),
         }
     }
@@ -106,6 +103,11 @@ impl ReadOperation {
 
     pub(super) fn piece(&self) -> &Piece {
         &self.piece
+    }
+
+    /// It is with the kernel from now on.
+    pub(super) fn launched(&self) {
+        self.counters().begin_request();
     }
 
     /// It is no longer with the kernel.
