@@ -175,10 +175,48 @@ pub(super) struct History {
 }
 
 impl History {
-    /// How to read `range`, which is not in the page cache, of a file with `len` bytes on `device`.
-    pub(super) fn cold(&self, range: &Range<u64>, asked: Asked, len: u64, device: &Device) -> Cold {
+    /// Notes that `range` is asked for: bytes in a row that end with it.
+    pub(super) fn follow(&self, range: &Range<u64>) -> u64 {
+        self.streams.follow(range)
+    }
+
+    /// Whether a range that is in the page cache is there only because the kernel reads ahead of a stream, `run` bytes
+    /// long with this range, that would be read past it otherwise: what lies beyond is not there.
+    ///
+    /// Read from the cache, it would have the kernel go on reading ahead, and the stream would stay there for ever.
+    pub(super) fn is_read_ahead(
+        &self,
+        range: &Range<u64>,
+        run: u64,
+        file: &OpenFile,
+        device: &Device,
+    ) -> bool {
         let bytes = range.end - range.start;
-        let run = self.streams.follow(range);
+        if bytes < SMALL || run < LONG || run == bytes {
+            return false;
+        }
+        if device
+            .rates()
+            .is_some_and(|rates| rates.better() == Way::Buffered)
+        {
+            return false;
+        }
+        let beyond = range.end.saturating_add(device.read_ahead() + SAMPLED_FROM);
+        let len = SAMPLED_FROM.min(file.len().saturating_sub(beyond));
+        len > 0 && residency(file, &(beyond..beyond + len)) == Residency::Cold
+    }
+
+    /// How to read `range`, which is not in the page cache and ends a run of `run` bytes, of a file with `len` bytes on
+    /// `device`.
+    pub(super) fn cold(
+        &self,
+        range: &Range<u64>,
+        run: u64,
+        asked: Asked,
+        len: u64,
+        device: &Device,
+    ) -> Cold {
+        let bytes = range.end - range.start;
         let follows = run > bytes;
         if bytes < SMALL && follows {
             return Cold::Buffered(Why::InARow);

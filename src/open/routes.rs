@@ -10,7 +10,7 @@ use crate::backend::device::Device;
 use crate::backend::file::OpenFile;
 use crate::backend::mmap::MmapReader;
 use crate::backend::pread::PreadReader;
-use crate::backend::requests::{DirectFile, Look, buffered_limits};
+use crate::backend::requests::{DirectFile, Look, STREAM, buffered_limits};
 use crate::backend::uring::UringReader;
 use crate::error::{Error, ErrorKind, Refusal, Result};
 use crate::reader::{
@@ -158,7 +158,15 @@ impl FileRoutes {
         };
         match demanded {
             Some(uring) => uring.source().limits(),
-            None => buffered_limits(self.engine.workers().most()),
+            None => {
+                let limits = buffered_limits(self.engine.workers().most());
+                let local = matches!(self.file.file_system(), FileSystem::Local(_));
+                // What is not in the page cache will be read past it.
+                if self.rules.only.is_none() && self.rules.policy == CachePolicy::Auto && local {
+                    return limits.stream(STREAM);
+                }
+                limits
+            }
         }
     }
 
@@ -282,27 +290,36 @@ impl FileRoutes {
         if asked.now && asked.together == 1 && len < NOW_SMALL {
             return self.buffered_for(Why::OneByOne, Look::Unknown);
         }
+        let run = self.history.follow(range);
         match residency(&self.file, range) {
-            Residency::Cached => self.buffered_for(Why::Cached, Look::Cached),
+            Residency::Cached => {
+                let auto = rules.policy == CachePolicy::Auto;
+                let history = &self.history;
+                if auto && history.is_read_ahead(range, run, &self.file, self.device()) {
+                    return self.choose_cold(range, run, asked);
+                }
+                self.buffered_for(Why::Cached, Look::Cached)
+            }
             Residency::Unknown => self.buffered_for(Why::NotTold, Look::Unknown),
-            Residency::Cold => self.choose_cold(range, asked),
+            Residency::Cold => self.choose_cold(range, run, asked),
         }
     }
 
-    fn choose_cold(&self, range: &Range<u64>, asked: Asked) -> Chosen {
+    fn choose_cold(&self, range: &Range<u64>, run: u64, asked: Asked) -> Chosen {
         if self.rules.policy == CachePolicy::Keep {
             return self.through_the_cache(range, asked, Why::Policy);
         }
         let cold = self
             .history
-            .cold(range, asked, self.file.len(), self.device());
+            .cold(range, run, asked, self.file.len(), self.device());
         match cold {
             Cold::Direct => match self.past_the_cache(asked) {
                 Route::Pread => self.through_the_cache(range, asked, Why::Policy),
                 route => Chosen::by(route, Look::Cold),
             },
             Cold::Buffered(why @ Why::Kept) => self.through_the_cache(range, asked, why),
-            Cold::Buffered(why) => self.buffered_for(why, Look::Cold),
+            // The kernel may have read ahead meanwhile.
+            Cold::Buffered(why) => self.buffered_for(why, Look::Unknown),
         }
     }
 

@@ -69,8 +69,9 @@ impl ChunkOptions {
 /// it does not read ahead, so that a loop that drops each chunk runs in the same warm block. After an error there are
 /// no more chunks.
 ///
-/// A reader of a file chooses the route for each chunk: streams of large files that are not in the page cache are
-/// read past it, which is faster, if chunks are of 4 MiB and more ([`ChunkOptions::size`]).
+/// While it has to wait, it may ask for several chunks in one request, a quarter of the window at most
+/// ([`Limits::stream`](super::Limits::stream)): memory for chunks that are kept is then released when the last one of
+/// their request is.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -92,7 +93,13 @@ pub struct Chunks<R: Reader + ?Sized> {
     size: u64,
     window: u64,
     options: ReadOptions,
-    ahead: VecDeque<(u64, PendingRead)>,
+    ahead: VecDeque<(Range<u64>, PendingRead)>,
+    /// What was read beyond the chunk that was delivered last, and where it begins.
+    read: (u64, Bytes),
+    /// Bytes did not come at once, so requests are large.
+    waits: bool,
+    /// Bytes of a large request.
+    large: u64,
     in_flight: u64,
     /// The range was refused; delivered once.
     refused: Option<Error>,
@@ -105,7 +112,11 @@ impl<R: Reader + ?Sized> Chunks<R> {
             .unwrap_or(reader.source().limits().preferred)
             .max(1) as u64;
         let refused = reader.source().check(&range).err();
+        let most = (options.window as u64 / 4).min(reader.source().limits().stream as u64);
         Chunks {
+            read: (0, Bytes::new()),
+            waits: false,
+            large: (most / size * size).max(size),
             rest: if refused.is_some() { 0..0 } else { range },
             size,
             window: options.window as u64,
@@ -134,21 +145,24 @@ impl<R: Reader + ?Sized> Chunks<R> {
 
     fn top_up(&mut self) {
         while !self.rest.is_empty() {
-            let end = (self.rest.start / self.size + 1)
-                .saturating_mul(self.size)
+            let unit = if self.waits { self.large } else { self.size };
+            let end = (self.rest.start / unit + 1)
+                .saturating_mul(unit)
                 .min(self.rest.end);
             let len = end - self.rest.start;
             if !self.ahead.is_empty() && self.in_flight + len > self.window {
                 return;
             }
+            let range = self.rest.start..end;
             let batch = Batch::new()
-                .any(self.rest.start..end)
+                .any(range.clone())
                 .options(self.options.clone());
             let pending = PendingRead::new(self.reader.submit(batch));
             let at_once = pending.progress().reads_done == 1;
+            self.waits = !at_once;
             self.rest.start = end;
             self.in_flight += len;
-            self.ahead.push_back((len, pending));
+            self.ahead.push_back((range, pending));
             // It was in memory, so reading further ahead would only spread over more blocks.
             if at_once {
                 return;
@@ -156,14 +170,34 @@ impl<R: Reader + ?Sized> Chunks<R> {
         }
     }
 
-    fn delivered(&mut self, len: u64, result: Result<Bytes>) -> Result<Bytes> {
-        self.in_flight -= len;
-        if result.is_err() {
-            self.ahead.clear();
-            self.in_flight = 0;
-            self.rest.start = self.rest.end;
+    /// The next chunk of what was read already.
+    fn cut(&mut self) -> Option<Bytes> {
+        let (start, bytes) = &mut self.read;
+        if bytes.is_empty() {
+            return None;
         }
-        result
+        let to_boundary = self.size - *start % self.size;
+        let chunk = bytes.split_to(to_boundary.min(bytes.len() as u64) as usize);
+        *start += chunk.len() as u64;
+        self.in_flight -= chunk.len() as u64;
+        Some(chunk)
+    }
+
+    /// The first chunk of a request that is done.
+    fn delivered(&mut self, range: Range<u64>, result: Result<Bytes>) -> Result<Bytes> {
+        match result {
+            Ok(bytes) => {
+                self.read = (range.start, bytes);
+                // Not empty, as no request is.
+                Ok(self.cut().unwrap_or_default())
+            }
+            Err(error) => {
+                self.ahead.clear();
+                self.in_flight = 0;
+                self.rest.start = self.rest.end;
+                Err(error)
+            }
+        }
     }
 }
 
@@ -174,10 +208,13 @@ impl<R: Reader + ?Sized> Iterator for Chunks<R> {
         if let Some(error) = self.refused.take() {
             return Some(Err(error));
         }
+        if let Some(chunk) = self.cut() {
+            return Some(Ok(chunk));
+        }
         self.top_up();
-        let (len, pending) = self.ahead.pop_front()?;
+        let (range, pending) = self.ahead.pop_front()?;
         let result = pending.wait();
-        Some(self.delivered(len, result))
+        Some(self.delivered(range, result))
     }
 }
 
@@ -205,16 +242,19 @@ impl<R: Reader + ?Sized> Stream for ChunkStream<R> {
         if let Some(error) = this.refused.take() {
             return Poll::Ready(Some(Err(error)));
         }
+        if let Some(chunk) = this.cut() {
+            return Poll::Ready(Some(Ok(chunk)));
+        }
         this.top_up();
-        let Some((len, pending)) = this.ahead.front_mut() else {
+        let Some((range, pending)) = this.ahead.front_mut() else {
             return Poll::Ready(None);
         };
         match Pin::new(pending).poll(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(result) => {
-                let len = *len;
+                let range = range.clone();
                 this.ahead.pop_front();
-                Poll::Ready(Some(this.delivered(len, result)))
+                Poll::Ready(Some(this.delivered(range, result)))
             }
         }
     }

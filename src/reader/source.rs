@@ -27,6 +27,9 @@ pub struct Source {
 pub struct Limits {
     /// A good size of one request in bytes, when there is a choice.
     pub preferred: usize,
+    /// A good size of one request in bytes while a stream has to wait for its bytes; smaller chunks are then cut from it.
+    /// 0: no larger than the chunks.
+    pub stream: usize,
     /// Ranges at most this many bytes apart are cheaper read in one request.
     pub gap: u64,
     /// Requests worth having in flight at once.
@@ -39,6 +42,7 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             preferred: 1 << 20,
+            stream: 0,
             gap: 0,
             depth: 1,
             align: 1,
@@ -51,6 +55,13 @@ impl Limits {
     #[must_use]
     pub fn preferred(mut self, bytes: usize) -> Self {
         self.preferred = bytes;
+        self
+    }
+
+    /// Sets [`stream`](Self::stream), in bytes.
+    #[must_use]
+    pub fn stream(mut self, bytes: usize) -> Self {
+        self.stream = bytes;
         self
     }
 

@@ -60,4 +60,6 @@ pub(crate) struct BlockDevice {
     pub(crate) name: String,
     /// Requests that its queue holds.
     pub(crate) queue: Option<usize>,
+    /// Bytes that the kernel reads ahead of a stream, at most.
+    pub(crate) read_ahead: Option<u64>,
 }

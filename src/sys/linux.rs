@@ -327,9 +327,13 @@ pub(crate) fn block_device(dev: u64) -> Option<super::BlockDevice> {
     if path.join("partition").exists() {
         path.pop();
     }
-    let queue = std::fs::read_to_string(path.join("queue/nr_requests"));
+    let number = |name: &str| {
+        let text = std::fs::read_to_string(path.join("queue").join(name));
+        text.ok().and_then(|text| text.trim().parse::<u64>().ok())
+    };
     Some(super::BlockDevice {
         name: path.file_name()?.to_string_lossy().into_owned(),
-        queue: queue.ok().and_then(|n| n.trim().parse().ok()),
+        queue: number("nr_requests").map(|n| n as usize),
+        read_ahead: number("read_ahead_kb").map(|kib| kib << 10),
     })
 }

@@ -118,6 +118,13 @@ impl Device {
         self.block.as_ref()?.queue
     }
 
+    /// Bytes that the kernel reads ahead of a stream, at most.
+    pub(crate) fn read_ahead(&self) -> u64 {
+        // The usual setting is 128 KiB, the largest ones are some MiB.
+        let told = self.block.as_ref().and_then(|block| block.read_ahead);
+        told.unwrap_or(8 << 20)
+    }
+
     /// How fast streams are, if it is known.
     pub(crate) fn rates(&self) -> Option<Rates> {
         let direct = self.direct.load(Ordering::Acquire);
