@@ -11,6 +11,9 @@ use crate::backend::workers::Work;
 use crate::error::{Error, ErrorKind, Result};
 use crate::reader::plan::split;
 
+/// From this size on, a copy of all costs more than two more requests.
+const EDGES_FROM: u64 = 128 << 10;
+
 /// Requests that were handed in together.
 #[derive(Debug)]
 pub(crate) struct Batched {
@@ -26,8 +29,8 @@ pub(crate) struct Batched {
 }
 
 impl Batched {
-    /// Cuts `jobs` at multiples of `piece` bytes; where the device needs an alignment, edges that do not have it
-    /// become small pieces of their own, so that only they are bounced.
+    /// Cuts `jobs` at multiples of `piece` bytes; where the device needs an alignment, edges of large requests that do not
+    /// have it become small pieces of their own, so that only they are bounced.
     pub(crate) fn new(context: Context, mut jobs: Vec<Job>, piece: u64) -> Arc<Self> {
         let align = context.access().align();
         let mut pieces = Vec::with_capacity(jobs.len());
@@ -38,6 +41,16 @@ impl Batched {
             bytes += rest.end - rest.start;
             let head = rest.start.next_multiple_of(align).min(rest.end);
             let tail = (rest.end - rest.end % align).max(head);
+            // What has to be bounced anyway, or is small, is one request with its edges.
+            let lands = context
+                .access()
+                .direct_file()
+                .is_none_or(|direct| direct.fits(head, job.target_of(head)));
+            let (head, tail) = if lands && tail - head >= EDGES_FROM {
+                (head, tail)
+            } else {
+                (rest.start, rest.end)
+            };
             let edges = [rest.start..head, tail..rest.end];
             pieces.extend(split(head..tail, piece).map(|range| (index, range)));
             pieces.extend(
