@@ -35,8 +35,8 @@
 //! - *Cold*: the file's pages were dropped. What stays is dropped with the whole system's page cache if that is allowed
 //!   (`FEEDWATER_BENCH_DROP_CACHES=1`: always). Below a virtual machine, the host may hold them.
 //! - fio is for information: it hands no bytes over, and draws offsets of its own.
-//! - For the rows with a depth, this crate's engine may have as many threads as the depth (its default is 32).
-//!   `read_now` has no depth to ask for.
+//! - For the rows with a depth, this crate's engine has that depth, and may have as many threads (its default is 32).
+//!   `depth` is what was reached. `read_now` by pread has none.
 
 mod job;
 mod ours;

@@ -59,12 +59,13 @@ impl Openers {
 }
 
 impl Opener {
-    /// The same, with an engine that may have as many threads as `depth`: routes that read by threads cannot have more
-    /// reads in flight.
+    /// The same, with an engine of exactly this depth by rings, which may have as many threads: routes that read by
+    /// threads cannot have more reads in flight.
     pub(crate) fn depth(&self, depth: usize) -> Opener {
         let least = EngineOptions::default().threads;
         let threads = NonZeroUsize::new(depth).map_or(least, |depth| depth.max(least));
-        let engine = Engine::new(EngineOptions::default().threads(threads));
+        let depth = NonZeroUsize::new(depth).unwrap_or(NonZeroUsize::MIN);
+        let engine = Engine::new(EngineOptions::default().threads(threads).depth(depth));
         Opener {
             name: self.name,
             options: self.options.clone().engine(engine),

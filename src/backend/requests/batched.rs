@@ -91,12 +91,6 @@ impl Batched {
             .find_map(|job| Some((job.error()?, job.span().clone())))
     }
 
-    /// Bytes of the next piece that nobody has claimed.
-    pub(crate) fn next_bytes(&self) -> Option<u64> {
-        let (_, range) = self.pieces.get(self.next.load(Ordering::Relaxed))?;
-        Some(range.end - range.start)
-    }
-
     /// The next piece that nobody has claimed.
     pub(crate) fn claim(self: &Arc<Self>) -> Option<Piece> {
         let index = self.next.fetch_add(1, Ordering::Relaxed);
@@ -197,7 +191,7 @@ impl Piece {
         self.job().target_of(self.range.start)
     }
 
-    /// The piece, if somebody waits for it and the request has not failed; else it is done with.
+    /// The piece, if somebody waits for it, the request has not failed, and there is memory for it; else it is done with.
     pub(crate) fn if_wanted(self) -> Option<Piece> {
         if !self.job().wanted() {
             self.skip(Error::new(ErrorKind::Abandoned));
@@ -206,6 +200,10 @@ impl Piece {
         if self.job().failed() {
             // Of a request that failed nothing more is needed, and its first error stays.
             self.skip(Error::new(ErrorKind::Abandoned));
+            return None;
+        }
+        if let Err(error) = self.job().take_memory(&self.work.context) {
+            self.skip(error);
             return None;
         }
         Some(self)

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -29,7 +29,11 @@ enum Finish {
     /// One read into a block of the caller's, which begins where the span does.
     Given { block: BlockMut, part: Part },
     /// Reads that share a block of ours.
-    Shared { block: BlockMut, parts: Vec<Part> },
+    Shared {
+        /// Taken when the request is begun: a large batch needs memory for what is under way, not for all of it at once.
+        block: Option<BlockMut>,
+        parts: Vec<Part>,
+    },
     /// Memory that a caller lends, who waits on the spot.
     Borrowed,
 }
@@ -46,7 +50,8 @@ pub(crate) enum Cause {
 #[derive(Debug)]
 pub(crate) struct Job {
     span: Range<u64>,
-    target: *mut u8,
+    /// Null as long as there is no memory.
+    target: AtomicPtr<u8>,
     /// Bytes from the start of the span that are there already.
     copied: u64,
     /// Pieces that are not done.
@@ -72,7 +77,7 @@ impl Job {
     fn new(span: Range<u64>, target: *mut u8, finish: Finish) -> Self {
         Job {
             span,
-            target,
+            target: AtomicPtr::new(target),
             copied: 0,
             left: AtomicUsize::new(0),
             state: Mutex::new(State {
@@ -92,9 +97,32 @@ impl Job {
         )
     }
 
-    /// Reads that share `block`, which is as long as `span`.
-    pub(crate) fn shared(span: Range<u64>, block: BlockMut, parts: Vec<Part>) -> Self {
-        Job::new(span, block.unfilled_ptr(), Finish::Shared { block, parts })
+    /// Reads that share a block of ours, as long as `span`.
+    pub(crate) fn shared(span: Range<u64>, parts: Vec<Part>) -> Self {
+        Job::new(
+            span,
+            std::ptr::null_mut(),
+            Finish::Shared { block: None, parts },
+        )
+    }
+
+    /// Has memory for the bytes.
+    pub(crate) fn take_memory(&self, context: &Context) -> Result<()> {
+        if !self.target.load(Ordering::Acquire).is_null() {
+            return Ok(());
+        }
+        let mut state = self.lock();
+        match &mut state.finish {
+            Some(Finish::Shared { block, .. }) if block.is_none() => {
+                let new = context.block(self.span.end - self.span.start)?;
+                self.target.store(new.unfilled_ptr(), Ordering::Release);
+                *block = Some(new);
+                Ok(())
+            }
+            Some(_) => Ok(()),
+            // It was given up.
+            None => Err(Error::new(ErrorKind::Abandoned)),
+        }
     }
 
     /// A read into memory of a caller who waits.
@@ -121,8 +149,12 @@ impl Job {
 
     /// Copies what is in the page cache, before any piece has been handed out.
     pub(crate) fn copy_resident(&mut self, access: &Access, source: &Source) -> u64 {
+        let target = *self.target.get_mut();
+        if target.is_null() {
+            return 0;
+        }
         // SAFETY: the target is as long as the span; `&mut self`, so no piece is being read.
-        self.copied = unsafe { access.copy_resident(&self.span, self.target, source.counters()) };
+        self.copied = unsafe { access.copy_resident(&self.span, target, source.counters()) };
         self.copied
     }
 
@@ -138,6 +170,7 @@ impl Job {
     /// Where the byte at `offset` goes, which lies within the span.
     pub(crate) fn target_of(&self, offset: u64) -> *mut u8 {
         self.target
+            .load(Ordering::Acquire)
             .wrapping_add(offset.saturating_sub(self.span.start) as usize)
     }
 
@@ -148,7 +181,7 @@ impl Job {
             let mut state = self.lock();
             state.cause.get_or_insert(Cause::NotTried(error.clone()));
             let (block, parts) = match state.finish.take() {
-                Some(Finish::Given { block, part }) => (block, vec![part]),
+                Some(Finish::Given { block, part }) => (Some(block), vec![part]),
                 Some(Finish::Shared { block, parts }) => (block, parts),
                 // Whoever lent the memory waits for the pieces, whatever happens.
                 Some(Finish::Borrowed) => {
@@ -157,7 +190,7 @@ impl Job {
                 }
                 None => return false,
             };
-            state.held = Some(block);
+            state.held = block;
             parts
         };
         for part in parts {
@@ -234,9 +267,15 @@ impl Job {
             (None, _) => verify(context),
             (Some(Cause::NotTried(error)), _) => Err(error),
             (Some(Cause::Read(error)), Finish::Shared { parts, .. })
-                if parts.len() > 1 && matches!(error.kind(), ErrorKind::Io { .. }) =>
+                if parts.len() > 1
+                    && matches!(error.kind(), ErrorKind::Io { .. })
+                    && !self.target.load(Ordering::Acquire).is_null() =>
             {
-                if let Finish::Shared { block, parts } = finish {
+                if let Finish::Shared {
+                    block: Some(block),
+                    parts,
+                } = finish
+                {
                     Salvage::new(self.span.clone(), block, parts).deliver(context);
                 }
                 return;
@@ -259,7 +298,13 @@ impl Job {
                     dest: Some(block),
                 }));
             }
-            (Finish::Shared { mut block, parts }, Ok(())) => {
+            (
+                Finish::Shared {
+                    block: Some(mut block),
+                    parts,
+                },
+                Ok(()),
+            ) => {
                 let read = self.span.end.min(access.file().len()) - self.span.start;
                 // SAFETY: every byte of the span that lies within the file was read.
                 unsafe { block.advance(read as usize) };
@@ -270,7 +315,10 @@ impl Job {
                     hand_out(part, outcome, context);
                 }
             }
-            (Finish::Shared { parts, .. }, Err(error)) => {
+            (Finish::Shared { parts, .. }, outcome) => {
+                // Without memory nothing was read, so there is an error.
+                let error = outcome.err();
+                let error = error.unwrap_or_else(|| Error::new(ErrorKind::Abandoned));
                 for part in parts {
                     hand_out(part, Err(error.clone()), context);
                 }

@@ -29,7 +29,7 @@ pub(crate) use self::job::Job;
 use self::job::Part;
 use super::workers::{Work, Workers};
 use crate::buffer::{BlockMut, Place, Pool};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::reader::plan::coalesce;
 use crate::reader::{
     Dest, Failed, Limits, Read, ReadInto, ReadOptions, Source, Started, Ticket, VersionCheck,
@@ -300,9 +300,9 @@ impl Context {
         };
         match dest {
             Dest::Into(block) => jobs.push(Job::given(block, part(range, ticket))),
-            _ => match self.block_for(&range) {
-                Ok((span, block)) => {
-                    jobs.push(Job::shared(span, block, vec![part(range, ticket)]));
+            _ => match self.span_for(&range) {
+                Ok(span) => {
+                    jobs.push(Job::shared(span, vec![part(range, ticket)]));
                 }
                 Err(error) => {
                     let error = self.source.place(error, range);
@@ -344,8 +344,8 @@ impl Context {
 
     /// A request that several reads share.
     fn several(&self, range: &Range<u64>, parts: Vec<Started>, jobs: &mut Vec<Job>) {
-        match self.block_for(range) {
-            Ok((span, block)) => {
+        match self.span_for(range) {
+            Ok(span) => {
                 let parts = parts
                     .into_iter()
                     .map(|(read, ticket)| Part {
@@ -357,7 +357,7 @@ impl Context {
                         ticket,
                     })
                     .collect();
-                jobs.push(Job::shared(span, block, parts));
+                jobs.push(Job::shared(span, parts));
             }
             Err(error) => {
                 for (read, ticket) in parts {
@@ -368,26 +368,31 @@ impl Context {
         }
     }
 
-    /// A block of our own for `range`, and the range that it will hold: for direct reads widened to what the
-    /// device takes, so that bytes land where they stay.
-    fn block_for(&self, range: &Range<u64>) -> Result<(Range<u64>, BlockMut)> {
+    /// The span that a request for `range` reads into a block of our own: for direct reads widened to what the device
+    /// takes, so that bytes land where they stay. Refused, if no block may be so large.
+    fn span_for(&self, range: &Range<u64>) -> Result<Range<u64>> {
+        let len = range.end - range.start;
+        let cap = self.pool.max_block() as u64;
+        if len > cap {
+            return Err(Error::new(ErrorKind::OutOfMemory { wanted: len, cap }));
+        }
         let align = self.access.align();
         let start = range.start - range.start % align;
         let end = range
             .end
             .checked_next_multiple_of(align)
             .unwrap_or(range.end);
-        let len = usize::try_from(end - start).unwrap_or(usize::MAX);
+        Ok(start..end)
+    }
+
+    /// A block for a span.
+    fn block(&self, len: u64) -> Result<BlockMut> {
+        let len = len as usize;
         // Small blocks come from the allocator: a page for some bytes would be mostly waste.
-        let pool = &self.pool;
-        let block = if align == 1 && len < crate::sys::page_size() {
-            BlockMut::with_capacity(len)
-        } else if range.end - range.start <= pool.max_block() as u64 {
-            pool.take_over_cap(len)?
-        } else {
-            pool.take(len)? // refuses it
-        };
-        Ok((start..end, block))
+        if self.access.align() == 1 && len < crate::sys::page_size() {
+            return Ok(BlockMut::with_capacity(len));
+        }
+        self.pool.take_over_cap(len)
     }
 
     /// Copies what is in the page cache, as far as the inline budget goes, and delivers it.
@@ -405,6 +410,9 @@ impl Context {
                     continue;
                 }
                 *budget -= len;
+                if job.take_memory(self).is_err() {
+                    continue; // it will be told when it is tried again
+                }
                 let copied = job.copy_resident(&self.access, source);
                 source.counters().add_read(copied);
                 source.counters().add_from_cache(copied);

@@ -10,14 +10,17 @@ use std::time::{Duration, Instant};
 
 use io_uring::{opcode, types};
 
-use super::files::Files;
-use super::flight::{Flight, Operation, Tally, WAKE};
+use super::flight::{Flight, Tally, WAKE};
 use super::ring::Ring;
+use super::sending::{AHEAD, Load, Sending};
 use crate::backend::device::{Device, Share};
-use crate::backend::requests::Batched;
 use crate::error::{Error, ErrorKind, Refusal};
-use crate::reader::{Priority, Route};
+use crate::reader::Priority;
 use crate::sys::{self, Generation};
+
+/// How long it waits for more after it was handed something, in turns of a loop: about a microsecond. One request that
+/// carries several to the device costs a fraction of several, above all below a virtual machine.
+const GATHER: usize = 40;
 
 /// How long a driver with nothing to do stays.
 const LINGER: Duration = Duration::from_secs(10);
@@ -228,104 +231,6 @@ impl Shared {
     }
 }
 
-/// What can be handed in.
-#[derive(Debug)]
-pub(super) enum Load {
-    Pieces(Arc<Batched>),
-    Files(Arc<Files>),
-}
-
-impl Load {
-    /// The next operation; `Err`: there are no more.
-    fn next(&self) -> Result<Option<Operation>, ()> {
-        match self {
-            Load::Pieces(work) => {
-                let piece = work.claim().ok_or(())?;
-                Ok(piece.if_wanted().and_then(Operation::read))
-            }
-            Load::Files(files) => Ok(Some(Operation::File(files.claim().ok_or(())?))),
-        }
-    }
-
-    /// Gives up what has not been sent.
-    fn give_up(&self, error: &Error) {
-        match self {
-            Load::Pieces(work) => work.give_up(error),
-            Load::Files(files) => files.give_up(error),
-        }
-    }
-
-    /// Gives up everything: who waits for what was sent is told as well.
-    fn abandon(&self, error: &Error) {
-        match self {
-            Load::Pieces(work) => {
-                work.abandon(error);
-            }
-            Load::Files(files) => {
-                files.cancel();
-                files.give_up(error);
-            }
-        }
-    }
-
-    fn engine(&self) -> &'static str {
-        match self {
-            Load::Pieces(work) => work.context().access().route().name(),
-            Load::Files(_) => Route::Uring.name(),
-        }
-    }
-}
-
-/// What the driver has taken of one batch, as long as there is something to send.
-struct Sending {
-    loads: VecDeque<Load>,
-    /// Made while the driver would have waited, so that the device need not wait for them.
-    ready: VecDeque<Operation>,
-    tally: Tally,
-}
-
-/// Operations that are made ahead, and the size up to which they are.
-const AHEAD: usize = 32;
-const AHEAD_BYTES: u64 = 64 << 10;
-
-impl Sending {
-    /// Makes operations until `most` are ready, as long as they are small. `false`: there are none left.
-    fn prepare(&mut self, most: usize) -> bool {
-        while self.ready.len() < most {
-            let large = |ready: &Operation| ready.bytes() > AHEAD_BYTES;
-            if self.ready.back().is_some_and(large) {
-                break;
-            }
-            let Some(load) = self.loads.front() else {
-                break;
-            };
-            match load.next() {
-                Ok(operation) => self.ready.extend(operation),
-                Err(()) => drop(self.loads.pop_front()),
-            }
-        }
-        !self.ready.is_empty()
-    }
-
-    /// Gives up what has not been sent.
-    fn give_up(self, error: &Error) {
-        for operation in self.ready {
-            operation.give_up(error);
-        }
-        for load in self.loads {
-            load.give_up(error);
-        }
-    }
-
-    /// Gives up everything: who waits for what was sent is told as well.
-    fn abandon(self, error: &Error) {
-        for load in &self.loads {
-            load.abandon(error);
-        }
-        self.give_up(error);
-    }
-}
-
 /// What only the thread touches.
 struct Thread {
     shared: Arc<Shared>,
@@ -389,9 +294,16 @@ impl Thread {
 
     /// Takes over what was handed in.
     fn take_news(&mut self) {
-        if !self.shared.news.swap(false, Ordering::SeqCst) {
-            return;
+        while self.shared.news.swap(false, Ordering::SeqCst) {
+            self.take_queue();
+            // A task that asks for one range after another is at the next one now.
+            for _ in 0..GATHER {
+                std::hint::spin_loop();
+            }
         }
+    }
+
+    fn take_queue(&mut self) {
         let mut queue = self.shared.lock();
         let loads = std::mem::take(&mut queue.loads);
         let abandoned = queue.abandoned;
@@ -401,13 +313,9 @@ impl Thread {
                 Priority::Prefetch => &mut self.prefetch,
                 _ => &mut self.foreground,
             };
-            match list.iter_mut().find(|sending| sending.tally.is(&tally)) {
-                Some(sending) => sending.loads.push_back(load),
-                None => list.push_back(Sending {
-                    loads: VecDeque::from([load]),
-                    ready: VecDeque::new(),
-                    tally,
-                }),
+            match list.iter_mut().find(|sending| sending.tally().is(&tally)) {
+                Some(sending) => sending.push(load),
+                None => list.push_back(Sending::new(load, tally)),
             }
         }
         if abandoned {
@@ -447,7 +355,7 @@ impl Thread {
                 let Some(sending) = list.front_mut() else {
                     break;
                 };
-                if sending.tally.is_full() {
+                if sending.tally().is_full() {
                     passed += 1;
                     list.rotate_left(1);
                     continue;
@@ -456,14 +364,14 @@ impl Thread {
                     list.pop_front();
                     continue;
                 }
-                let Some(operation) = sending.ready.pop_front() else {
+                let Some(operation) = sending.next() else {
                     continue;
                 };
                 if !device.enter(operation.bytes(), flight.len() == 0, share) {
-                    sending.ready.push_front(operation);
+                    sending.put_back(operation);
                     return Ok(());
                 }
-                flight.launch(operation, &sending.tally)?;
+                flight.launch(operation, sending.tally())?;
                 // Others have their turn.
                 list.rotate_left(1);
                 passed = 0;
@@ -487,8 +395,8 @@ impl Thread {
             .doing
             .store(Doing::InRing as u8, Ordering::SeqCst);
         // Handed in before that was seen?
-        let wanted = usize::from(!self.shared.news.load(Ordering::SeqCst));
-        let woken = flight.turn(wanted);
+        let wait = !self.shared.news.load(Ordering::SeqCst);
+        let woken = flight.turn(wait);
         self.shared
             .doing
             .store(Doing::Working as u8, Ordering::SeqCst);

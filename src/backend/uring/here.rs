@@ -5,10 +5,11 @@ use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
 
-use super::flight::{Flight, Operation, Tally};
+use super::flight::{Flight, Tally};
 use super::ring::{Ring, refusal};
+use super::sending::{AHEAD, Load, Sending};
 use crate::backend::device::{Device, Share};
-use crate::backend::requests::{Batched, Piece};
+use crate::backend::requests::Batched;
 use crate::error::{Error, Refusal};
 
 /// Requests in flight of one thread.
@@ -19,12 +20,12 @@ thread_local! {
     static RING: RefCell<Option<Flight>> = const { RefCell::new(None) };
 }
 
-/// Reads all of `work` on this thread, and returns when it is done. What failed, the work tells.
+/// Reads all of what `more` gives on this thread, and returns when it is done. What failed, the work tells.
 ///
 /// # Errors
-/// Why there is no ring for this thread; nothing has been read then.
+/// Why there is no ring for this thread; nothing was asked of `more` then.
 pub(super) fn read(
-    work: &Arc<Batched>,
+    more: &mut dyn FnMut() -> Option<Arc<Batched>>,
     device: &Arc<Device>,
     kernel_threads: usize,
 ) -> Result<(), Refusal> {
@@ -47,42 +48,81 @@ pub(super) fn read(
         };
         let outcome = {
             let landing = Landing(flight);
-            serve(landing.0, work, device)
+            serve(landing.0, more, device)
         };
         if let Err(error) = outcome {
             // Nothing is in flight, but it cannot be relied on.
             *slot = None;
-            work.give_up(&Error::io("io_uring_enter", error));
+            let error = Error::io("io_uring_enter", error);
+            while let Some(work) = more() {
+                work.give_up(&error);
+            }
         }
         Ok(())
     })
     .unwrap_or_else(|_| Err(busy(())))
 }
 
-fn serve(flight: &mut Flight, work: &Arc<Batched>, device: &Arc<Device>) -> io::Result<()> {
+fn serve(
+    flight: &mut Flight,
+    more: &mut dyn FnMut() -> Option<Arc<Batched>>,
+    device: &Arc<Device>,
+) -> io::Result<()> {
+    let Some(first) = more() else {
+        return Ok(());
+    };
     let tally = Tally::new(device.clone(), None);
+    let mut sending = Sending::new(Load::Pieces(first), tally);
+    let served = send_all(flight, &mut sending, more, device);
+    if let Err(error) = &served {
+        // What was not sent has not been read: its error must be there to be found.
+        let error = io::Error::new(error.kind(), error.to_string());
+        sending.give_up(&Error::io("io_uring_enter", error));
+    }
+    served
+}
+
+fn send_all(
+    flight: &mut Flight,
+    sending: &mut Sending,
+    more: &mut dyn FnMut() -> Option<Arc<Batched>>,
+    device: &Arc<Device>,
+) -> io::Result<()> {
     loop {
-        while flight.len() < flight.capacity() {
-            let Some(bytes) = work.next_bytes() else {
+        while flight.len() < flight.capacity() && ready(sending, 1, more) {
+            let Some(operation) = sending.next() else {
                 break;
             };
-            if !device.enter(bytes, flight.len() == 0, Share::Whole) {
+            if !device.enter(operation.bytes(), flight.len() == 0, Share::Whole) {
+                sending.put_back(operation);
                 break;
             }
-            let piece = work.claim().and_then(Piece::if_wanted);
-            match piece.and_then(Operation::read) {
-                Some(operation) => flight.launch(operation, &tally)?,
-                None => device.leave(bytes),
-            }
+            flight.launch(operation, sending.tally())?;
         }
-        // The device goes on while those who wait are told.
+        // The device goes on while more is made, and while those who wait are told.
         flight.submit()?;
+        ready(sending, AHEAD, more);
         flight.deliver();
-        if flight.len() == 0 {
+        if flight.len() == 0 && !ready(sending, 1, more) {
             return Ok(());
         }
-        flight.turn(1)?;
+        flight.turn(true)?;
     }
+}
+
+/// Has up to `most` operations ready. `false`: there are none left.
+fn ready(
+    sending: &mut Sending,
+    most: usize,
+    more: &mut dyn FnMut() -> Option<Arc<Batched>>,
+) -> bool {
+    while !sending.prepare(most) {
+        let Some(work) = more() else {
+            return false;
+        };
+        sending.push(Load::Pieces(work));
+    }
+    true
 }
 
 /// Does not go away while anything is in flight: the memory is borrowed from the caller.
@@ -91,7 +131,7 @@ struct Landing<'a>(&'a mut Flight);
 impl Drop for Landing<'_> {
     fn drop(&mut self) {
         while self.0.len() > 0 {
-            if self.0.turn(1).is_err() {
+            if self.0.turn(true).is_err() {
                 // The kernel may write to the caller's memory after the borrow has ended, and nothing can stop it.
                 std::process::abort();
             }

@@ -14,16 +14,18 @@ mod here;
 mod operation;
 mod probe;
 mod ring;
+mod sending;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use self::driver::{Driver, Load};
+use self::driver::Driver;
 #[allow(unused_imports)] // for the layer that reads many files
 pub(crate) use self::files::{Files, WholeFile};
 use self::flight::Tally;
 pub(crate) use self::probe::facts;
+use self::sending::Load;
 use super::device::Device;
 use super::file::OpenFile;
 use super::requests::{
@@ -217,23 +219,31 @@ impl UringReader {
     /// Why this thread has no ring; nothing has been read then.
     #[allow(unsafe_code)]
     pub(crate) fn try_now(&self, reads: &mut [ReadInto<'_>]) -> Result<Result<()>, Refusal> {
-        let source = self.context.source();
-        let jobs = reads
-            .iter_mut()
-            .filter(|read| !read.buf.is_empty())
-            .map(|read| {
-                let (range, target) = (read.range(), read.buf.as_mut_ptr());
-                // SAFETY: the buffers are borrowed for longer than this call, which returns when nothing is in
-                // flight.
-                unsafe { Job::borrowed(range, target) }
-            })
-            .collect();
         // The version is looked at once, for all of them.
-        let work = Batched::new(self.context.unchecked(), jobs, self.piece());
-        let device = self.driver.device();
-        here::read(&work, device, self.kernel_threads)?;
-        if let Some((error, range)) = work.error() {
-            return Ok(Err(source.place(error, range)));
+        let context = self.context.unchecked();
+        let mut made: Vec<Arc<Batched>> = Vec::new();
+        let mut rest = reads.iter_mut().filter(|read| !read.buf.is_empty());
+        let mut more = || {
+            let jobs: Vec<_> = rest
+                .by_ref()
+                .take(PORTION)
+                .map(|read| {
+                    let (range, target) = (read.range(), read.buf.as_mut_ptr());
+                    // SAFETY: the buffers are borrowed for longer than this call, which returns when nothing is in
+                    // flight.
+                    unsafe { Job::borrowed(range, target) }
+                })
+                .collect();
+            if jobs.is_empty() {
+                return None;
+            }
+            let work = Batched::new(context.clone(), jobs, self.piece());
+            made.push(work.clone());
+            Some(work)
+        };
+        here::read(&mut more, self.driver.device(), self.kernel_threads)?;
+        if let Some((error, range)) = made.iter().find_map(|work| work.error()) {
+            return Ok(Err(self.context.source().place(error, range)));
         }
         Ok(self.context.end_now(reads))
     }
