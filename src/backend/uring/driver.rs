@@ -18,10 +18,6 @@ use crate::error::{Error, ErrorKind, Refusal};
 use crate::reader::Priority;
 use crate::sys::{self, Generation};
 
-/// How long it waits for more after it was handed something, in turns of a loop: about a microsecond. One request that
-/// carries several to the device costs a fraction of several, above all below a virtual machine.
-const GATHER: usize = 40;
-
 /// How long a driver with nothing to do stays.
 const LINGER: Duration = Duration::from_secs(10);
 
@@ -294,16 +290,9 @@ impl Thread {
 
     /// Takes over what was handed in.
     fn take_news(&mut self) {
-        while self.shared.news.swap(false, Ordering::SeqCst) {
-            self.take_queue();
-            // A task that asks for one range after another is at the next one now.
-            for _ in 0..GATHER {
-                std::hint::spin_loop();
-            }
+        if !self.shared.news.swap(false, Ordering::SeqCst) {
+            return;
         }
-    }
-
-    fn take_queue(&mut self) {
         let mut queue = self.shared.lock();
         let loads = std::mem::take(&mut queue.loads);
         let abandoned = queue.abandoned;

@@ -6,7 +6,6 @@ use std::num::NonZeroUsize;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use io_uring::{opcode, squeue, types};
 
@@ -17,11 +16,6 @@ use crate::backend::device::Device;
 use crate::backend::requests::{Piece, Verdicts};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Of so many operations in flight, one more completion is waited for before room is made for others, for so long at
-/// most: one turn costs as much for several as for one. (Random reads of 4 KiB, 32 at once: about a tenth faster.)
-const SEVERAL: usize = 8;
-const PATIENCE: Duration = Duration::from_micros(100);
-
 /// The word of entries that are not operations.
 pub(super) const WAKE: u64 = u64::MAX;
 
@@ -31,8 +25,6 @@ pub(super) struct Flight {
     slots: Vec<Option<InFlight>>,
     free: Vec<usize>,
     reaped: Vec<(u64, i32)>,
-    /// The last wait with a clock brought nothing.
-    late: bool,
     /// Done, and not yet told to those who wait.
     landed: Vec<(Operation, Result<()>)>,
     verdicts: Verdicts,
@@ -141,7 +133,6 @@ impl Flight {
             slots: (0..capacity).map(|_| None).collect(),
             free: (0..capacity).rev().collect(),
             reaped: Vec::with_capacity(2 * capacity),
-            late: false,
             landed: Vec::with_capacity(capacity),
             verdicts: Verdicts::default(),
         }
@@ -218,7 +209,7 @@ impl Flight {
     pub(super) unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
         // SAFETY: the caller's to vouch for.
         while !unsafe { self.ring.push(entry) } {
-            self.ring.enter(0, None)?;
+            self.ring.enter(0)?;
         }
         Ok(())
     }
@@ -229,14 +220,7 @@ impl Flight {
     /// An error means that this ring cannot go on. Signals and a kernel short of memory are none: the caller asks
     /// again.
     pub(super) fn turn(&mut self, wait: bool) -> io::Result<bool> {
-        let several = 1 + self.len() / SEVERAL;
-        let entered = match wait {
-            false => self.ring.enter(0, None)?,
-            true if several > 1 && !self.late => self.ring.enter(several, Some(PATIENCE))?,
-            true => self.ring.enter(1, None)?,
-        };
-        // Where nothing comes, nothing is waited for with a clock.
-        self.late = entered == Entered::Late;
+        let entered = self.ring.enter(usize::from(wait))?;
         let mut reaped = std::mem::take(&mut self.reaped);
         self.ring.completions(&mut reaped);
         if reaped.is_empty() && entered == Entered::Again {
@@ -259,7 +243,7 @@ impl Flight {
     /// Submits what was pushed, without waiting.
     pub(super) fn submit(&mut self) -> io::Result<()> {
         if self.ring.unsubmitted() > 0 {
-            self.ring.enter(0, None)?;
+            self.ring.enter(0)?;
         }
         Ok(())
     }

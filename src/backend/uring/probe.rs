@@ -71,7 +71,7 @@ fn read_once(ring: &mut Ring) -> io::Result<()> {
     let mut seen = Vec::new();
     // Bounded: a signal now and then is no reason to give up.
     for _ in 0..100 {
-        match ring.enter(1, None) {
+        match ring.enter(1) {
             Ok(_) => {}
             Err(error) => {
                 std::mem::forget((buffer, file));

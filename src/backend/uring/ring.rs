@@ -5,9 +5,8 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::time::Duration;
 
-use io_uring::{IoUring, squeue, types};
+use io_uring::{IoUring, squeue};
 
 use crate::error::Refusal;
 use crate::sys::Generation;
@@ -44,8 +43,6 @@ pub(super) enum Entered {
     Done,
     /// A signal came, or the kernel has no room now: what was pushed stays pushed.
     Again,
-    /// Nothing was done in time.
-    Late,
 }
 
 /// A ring, used by one thread at a time; gone from a forked child.
@@ -149,43 +146,27 @@ impl Ring {
         unsafe { self.ring.submission().push(entry).is_ok() }
     }
 
-    /// Submits what was pushed and waits until at least `wanted` completions can be taken; where the kernel knows how
-    /// (Linux 5.11), for `patience` at most, as long as there is one.
+    /// Submits what was pushed and waits until at least `wanted` completions can be taken.
     ///
     /// An error other than those of [`Entered::Again`] means that this ring cannot go on.
-    pub(super) fn enter(
-        &mut self,
-        wanted: usize,
-        patience: Option<Duration>,
-    ) -> io::Result<Entered> {
+    pub(super) fn enter(&mut self, wanted: usize) -> io::Result<Entered> {
         let pushed = self.ring.submission().len();
         // Always asks for events, which is what runs deferred work.
         const GETEVENTS: u32 = 1;
-        const EXT_ARG: u32 = 8;
-        let time = patience.map(types::Timespec::from);
-        let knows = self.ring.params().is_feature_ext_arg();
-        let submitter = self.ring.submitter();
-        // SAFETY: the argument, if there is one, outlives the call, and the counts are of this ring.
+        // SAFETY: no argument is passed, and the counts are of this ring.
         let entered = unsafe {
-            match &time {
-                Some(time) if knows => {
-                    let args = types::SubmitArgs::new().timespec(time);
-                    let flags = GETEVENTS | EXT_ARG;
-                    submitter.enter(pushed as u32, wanted as u32, flags, Some(&args))
-                }
-                _ => {
-                    let wanted = if patience.is_some() { 1 } else { wanted };
-                    let none = None::<&libc::sigset_t>;
-                    submitter.enter(pushed as u32, wanted as u32, GETEVENTS, none)
-                }
-            }
+            self.ring.submitter().enter::<libc::sigset_t>(
+                pushed as u32,
+                wanted as u32,
+                GETEVENTS,
+                None,
+            )
         };
         match entered {
             // The kernel does not wait if it took less than all.
             Ok(taken) if taken < pushed => Ok(Entered::Again),
             Ok(_) => Ok(Entered::Done),
             Err(error) => match error.raw_os_error() {
-                Some(libc::ETIME) => Ok(Entered::Late),
                 Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(Entered::Again),
                 _ => Err(error),
             },
@@ -282,31 +263,12 @@ mod tests {
                 assert!(unsafe { ring.push(&opcode::Nop::new().build().user_data(word)) });
             }
             assert_eq!(ring.unsubmitted(), 3);
-            assert_eq!(ring.enter(3, None).unwrap(), Entered::Done);
+            assert_eq!(ring.enter(3).unwrap(), Entered::Done);
             let mut seen = Vec::new();
             ring.completions(&mut seen);
             seen.sort_unstable();
             assert_eq!(seen, [(0, 0), (1, 0), (2, 0)]);
         }
-    }
-
-    #[test]
-    fn patience_ends() {
-        if super::super::probe::facts().is_err() {
-            return eprintln!("skipped: needs io_uring");
-        }
-        let mut ring = ring(LADDER[0]);
-        let little = Some(Duration::from_millis(1));
-        if ring.ring.params().is_feature_ext_arg() {
-            assert_eq!(ring.enter(1, little).unwrap(), Entered::Late);
-        }
-        // What is there is taken, though it is not all that was wanted.
-        // SAFETY: a request for nothing points to nothing.
-        assert!(unsafe { ring.push(&opcode::Nop::new().build()) });
-        assert_eq!(ring.enter(2, little).unwrap(), Entered::Done);
-        let mut seen = Vec::new();
-        ring.completions(&mut seen);
-        assert_eq!(seen.len(), 1);
     }
 
     #[test]
@@ -319,7 +281,7 @@ mod tests {
         // SAFETY: as above.
         let fitted = (0..100).take_while(|_| unsafe { ring.push(&nop) }).count();
         assert_eq!(fitted, ring.capacity());
-        assert_eq!(ring.enter(fitted, None).unwrap(), Entered::Done);
+        assert_eq!(ring.enter(fitted).unwrap(), Entered::Done);
         // SAFETY: as above.
         assert!(unsafe { ring.push(&nop) });
     }
