@@ -106,8 +106,9 @@ impl Ring {
         if self.setup.single_issuer {
             self.ring.submitter().register_enable_rings()?;
         }
-        // Linux 5.15; without it the kernel has a bound of its own.
-        let mut most = [kernel_threads.max(1), 1];
+        // Linux 5.15; without it the kernel has a bound of its own. Both kinds, since a read that is to be done by such a
+        // thread from the start counts among those of no regular file: its file has not been looked at by then.
+        let mut most = [kernel_threads.max(1); 2];
         let _ = self.ring.submitter().register_iowq_max_workers(&mut most);
         Ok(())
     }
@@ -298,5 +299,22 @@ mod tests {
                 .to_string()
                 .contains("io_uring_setup failed")
         );
+    }
+
+    #[test]
+    fn what_may_pass_is_not_taken_for_good() {
+        for (code, passes) in [
+            (libc::EMFILE, true),
+            (libc::ENOMEM, true),
+            (libc::EACCES, false),
+        ] {
+            let error = io::Error::from_raw_os_error(code);
+            match refusal("io_uring_setup", Some(error)) {
+                Refusal::Os { source, .. } => {
+                    assert_eq!(crate::sys::is_passing(&source), passes, "{code}");
+                }
+                refusal => panic!("{refusal}"),
+            }
+        }
     }
 }
