@@ -67,6 +67,12 @@ impl Access {
         &self.file
     }
 
+    /// Whether bytes and metadata come from a server that answers when it likes. A ring that tries such a read on the
+    /// spot may wait for the answer: the kernel thinks of files of FUSE that they are always ready.
+    pub(crate) fn asks_a_server(&self) -> bool {
+        matches!(self.file.file_system(), FileSystem::Network(_))
+    }
+
     pub(crate) fn is_direct(&self) -> bool {
         self.direct.is_some()
     }
@@ -307,12 +313,17 @@ impl Access {
 
     /// The error of a file that has no bytes at an `offset` within its length. The length was fixed at the open, so
     /// something changed: says what, if the file shows it.
-    pub(crate) fn ended(&self, op: &'static str, offset: u64) -> Error {
-        if let Err(changed) = self.file.check_version() {
-            return changed;
+    fn ended(&self, op: &'static str, offset: u64) -> Error {
+        self.explain(no_bytes(op, offset))
+    }
+
+    /// The error, or that the file has changed if that explains it. Asks the system if so.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        let ended = error.io_kind() == io::ErrorKind::UnexpectedEof;
+        match (ended, error.kind()) {
+            (true, ErrorKind::Io { .. }) => self.file.check_version().err().unwrap_or(error),
+            _ => error,
         }
-        let what = format!("no bytes at offset {offset}");
-        Error::io(op, io::Error::new(io::ErrorKind::UnexpectedEof, what))
     }
 
     /// Passes on the hint that `range` will be read.
@@ -321,6 +332,12 @@ impl Access {
             sys::advise(self.file.fd(), range.start, range.end - range.start, true);
         }
     }
+}
+
+/// The error of a source that has no bytes at an `offset` within its length.
+pub(crate) fn no_bytes(op: &'static str, offset: u64) -> Error {
+    let what = format!("no bytes at offset {offset}");
+    Error::io(op, io::Error::new(io::ErrorKind::UnexpectedEof, what))
 }
 
 /// Whether a direct read failed because it was direct.

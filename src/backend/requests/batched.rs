@@ -1,15 +1,21 @@
 //! Requests cut into pieces, to be claimed one by one by whoever reads them.
 #![allow(unsafe_code)]
 
+use std::mem::ManuallyDrop;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::Context;
 use super::job::{Cause, Job};
 use crate::backend::workers::Work;
 use crate::error::{Error, ErrorKind, Result};
+use crate::reader::Priority;
 use crate::reader::plan::split;
+
+/// Smaller requests are not cut, and bounced whole if they are not aligned: copying them costs less than another one or
+/// two.
+const WHOLE_BELOW: u64 = 64 << 10;
 
 /// Requests that were handed in together.
 #[derive(Debug)]
@@ -26,8 +32,8 @@ pub(crate) struct Batched {
 }
 
 impl Batched {
-    /// Cuts `jobs` at multiples of `piece` bytes; where the device needs an alignment, edges that do not have it
-    /// become small pieces of their own, so that only they are bounced.
+    /// Cuts `jobs` at multiples of `piece` bytes; where the device needs an alignment, edges of large ones that do not
+    /// have it become small pieces of their own, so that only they are bounced.
     pub(crate) fn new(context: Context, mut jobs: Vec<Job>, piece: u64) -> Arc<Self> {
         let align = context.access().align();
         let mut pieces = Vec::with_capacity(jobs.len());
@@ -36,10 +42,15 @@ impl Batched {
             let rest = job.rest();
             let before = pieces.len();
             bytes += rest.end - rest.start;
-            let head = rest.start.next_multiple_of(align).min(rest.end);
-            let tail = (rest.end - rest.end % align).max(head);
-            let edges = [rest.start..head, tail..rest.end];
-            pieces.extend(split(head..tail, piece).map(|range| (index, range)));
+            let inner = match rest.end - rest.start < WHOLE_BELOW {
+                true => rest.end..rest.end,
+                false => {
+                    let head = rest.start.next_multiple_of(align).min(rest.end);
+                    head..(rest.end - rest.end % align).max(head)
+                }
+            };
+            let edges = [rest.start..inner.start, inner.end..rest.end];
+            pieces.extend(split(inner, piece).map(|range| (index, range)));
             pieces.extend(
                 edges
                     .into_iter()
@@ -110,6 +121,12 @@ impl Batched {
         let told = self.jobs.iter().filter(abandon).count();
         self.give_up(error);
         told
+    }
+
+    /// Hands out a request, all of whose pieces are done.
+    fn deliver(&self, job: usize, verify: impl FnOnce(&Context) -> Result<()>) {
+        let _delivered = Delivered(self);
+        self.jobs[job].deliver(&self.context, verify);
     }
 
     /// A guard that does not go away before all requests are delivered.
@@ -219,18 +236,32 @@ impl Piece {
 
     /// Gives it up while the system may still write to its memory, which is never freed.
     pub(crate) fn leak(self) {
+        // Also if telling others panics.
+        let piece = ManuallyDrop::new(self);
         let error = Error::new(ErrorKind::Abandoned);
-        self.job().abandon(&self.work.context.source, &error);
-        std::mem::forget(self);
+        piece.job().abandon(&piece.work.context.source, &error);
     }
 
     fn close(&mut self, verify: impl FnOnce(&Context) -> Result<()>) {
         if std::mem::replace(&mut self.closed, true) {
             return;
         }
-        if self.job().piece_done() {
-            let _delivered = Delivered(&self.work);
-            self.job().deliver(&self.work.context, verify);
+        if !self.job().piece_done() {
+            return;
+        }
+        let context = &self.work.context;
+        if context.apart && self.job().delivery_waits(context) {
+            let delivery: Arc<dyn Work> = Arc::new(Delivery {
+                work: self.work.clone(),
+                job: self.job,
+                begun: AtomicBool::new(false),
+            });
+            let run = context.workers.run(&delivery, 1, Priority::Foreground);
+            if let Err(error) = run {
+                delivery.abandon(&error);
+            }
+        } else {
+            self.work.deliver(self.job, verify);
         }
     }
 }
@@ -243,6 +274,28 @@ impl Drop for Piece {
             self.job().fail(Cause::NotTried(error));
         }
         self.close(Context::verify);
+    }
+}
+
+/// Handing out a request, which may wait, by a thread that may.
+struct Delivery {
+    work: Arc<Batched>,
+    job: usize,
+    begun: AtomicBool,
+}
+
+impl Work for Delivery {
+    fn step(self: Arc<Self>) -> bool {
+        let first = !self.begun.swap(true, Ordering::Relaxed);
+        if first {
+            self.work.deliver(self.job, Context::verify);
+        }
+        first
+    }
+
+    fn abandon(self: Arc<Self>, error: &Error) -> usize {
+        let job = &self.work.jobs[self.job];
+        usize::from(job.abandon(&self.work.context.source, error))
     }
 }
 

@@ -9,6 +9,8 @@
 mod driver;
 #[allow(dead_code)] // the layer that reads many files will bring it to users
 mod files;
+#[cfg(test)]
+mod fixture;
 mod flight;
 mod here;
 mod operation;
@@ -107,6 +109,9 @@ impl Rings {
     /// Takes no more work, and waits for what was handed in until `deadline`; then gives it up. The number of requests
     /// that the kernel still has, whose memory is kept until it is done with them.
     pub(crate) fn shut_down(&self, deadline: Instant) -> usize {
+        if !self.generation.is_current() {
+            return 0; // of a child: the threads are not here
+        }
         let drivers: Vec<_> = {
             let mut drivers = self.lock();
             drivers.closed = true;
