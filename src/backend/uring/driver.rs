@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -249,15 +250,21 @@ impl Load {
 
     /// Sends the next one, for which there is room. `false`: it is not wanted any more.
     fn launch(&self, flight: &mut Flight, tally: &Tally) -> io::Result<bool> {
+        // Of what nobody wants, memory of others is released: its panics end here.
         match self {
-            Load::Pieces(work) => match work.claim().and_then(Piece::if_wanted) {
-                Some(piece) => flight.launch(piece, tally).map(|()| true),
-                None => Ok(false),
-            },
-            Load::Files(files) => match files.claim() {
-                Some(file) => flight.launch_file(file, tally).map(|()| true),
-                None => Ok(false),
-            },
+            Load::Pieces(work) => {
+                let next = || work.claim().and_then(Piece::if_wanted);
+                match catch_unwind(AssertUnwindSafe(next)).unwrap_or(None) {
+                    Some(piece) => flight.launch(piece, tally).map(|()| true),
+                    None => Ok(false),
+                }
+            }
+            Load::Files(files) => {
+                match catch_unwind(AssertUnwindSafe(|| files.claim())).unwrap_or(None) {
+                    Some(file) => flight.launch_file(file, tally).map(|()| true),
+                    None => Ok(false),
+                }
+            }
         }
     }
 
@@ -286,6 +293,16 @@ impl Load {
         match self {
             Load::Pieces(work) => work.context().access().route().name(),
             Load::Files(_) => Route::Uring.name(),
+        }
+    }
+}
+
+/// Does what tells others until it is through: it wakes tasks and releases memory, and each of their panics ends one
+/// try. What was told stays told, so the next try gets further.
+fn insist<T>(mut tell: impl FnMut() -> T) -> T {
+    loop {
+        if let Ok(through) = catch_unwind(AssertUnwindSafe(&mut tell)) {
+            return through;
         }
     }
 }
@@ -324,15 +341,17 @@ impl Thread {
         let begun = ring.begin(self.shared.kernel_threads as u32);
         self.flight = Some(Flight::new(ring));
         let served = begun.and_then(|()| self.serve());
-        // Whatever ended it: what is in flight is left to the kernel, with its memory; what is not goes back.
-        self.flight = None;
-        let error = match served {
+        self.end(&match served {
             Ok(()) => Error::new(ErrorKind::Abandoned),
             Err(error) => Error::io("io_uring_enter", error),
-        };
-        let sending = self.foreground.drain(..).chain(self.prefetch.drain(..));
-        for sending in sending {
-            sending.load.give_up(&error);
+        });
+    }
+
+    /// Whatever ended it: what is in flight is left to the kernel, with its memory; what is not goes back.
+    fn end(&mut self, error: &Error) {
+        self.flight = None;
+        for sending in self.foreground.drain(..).chain(self.prefetch.drain(..)) {
+            insist(|| sending.load.give_up(error));
         }
     }
 
@@ -382,10 +401,10 @@ impl Thread {
     fn abandon(&mut self) {
         let error = Error::new(ErrorKind::Abandoned);
         for sending in self.foreground.drain(..).chain(self.prefetch.drain(..)) {
-            sending.load.abandon(&error);
+            insist(|| sending.load.abandon(&error));
         }
-        let flight = self.flight.as_mut();
-        let left = flight.map_or(0, |flight| flight.abandon(&error));
+        let flight = &mut self.flight;
+        let left = insist(|| flight.as_mut().map_or(0, |flight| flight.abandon(&error)));
         let mut queue = self.shared.lock();
         queue.abandoned = false;
         queue.left = left;
@@ -498,8 +517,9 @@ impl Thread {
 }
 
 impl Drop for Thread {
-    /// Also when it panicked: another thread may take its place.
+    /// Also when it panicked: those who wait are told, and another thread may take its place.
     fn drop(&mut self) {
+        self.end(&Error::new(ErrorKind::Abandoned));
         let mut queue = self.shared.lock();
         if queue
             .event
@@ -516,7 +536,133 @@ impl Drop for Thread {
         drop(queue);
         self.shared.work.notify_all();
         for (load, ..) in stranded {
-            load.give_up(&Error::new(ErrorKind::Abandoned));
+            insist(|| load.give_up(&Error::new(ErrorKind::Abandoned)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::mpsc;
+
+    use super::super::files::WholeFile;
+    use super::super::fixture::Fixture;
+    use super::*;
+    use crate::backend::device::Bounds;
+    use crate::buffer::Pool;
+    use crate::error::Result;
+    use crate::reader::{Batch, VersionCheck};
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// `None` where there are no rings.
+    fn driver() -> Option<Driver> {
+        let bounds = Bounds {
+            depth: 4,
+            bytes: 1 << 20,
+        };
+        let driver = Driver::new(Arc::new(Device::new(None, bounds)), 2);
+        match driver.ready() {
+            Ok(()) => Some(driver),
+            Err(why) => {
+                eprintln!("skipped: needs uring: {why}");
+                None
+            }
+        }
+    }
+
+    /// So many reads, and who waits for them.
+    fn reads(fixture: &Fixture, count: u64) -> (Load, crate::reader::Pending) {
+        let context = fixture.buffered();
+        let batch = Batch::of((0..count).map(|i| i * 6000..i * 6000 + 100));
+        let (work, pending) = Fixture::batched(&context, batch, 1000);
+        (Load::Pieces(work), pending)
+    }
+
+    fn abandoned(mut pending: crate::reader::Pending, count: usize) {
+        for _ in 0..count {
+            let (_, outcome) = pending.try_next().expect("told at once");
+            let failed = outcome.unwrap_err();
+            assert!(matches!(failed.error.kind(), ErrorKind::Abandoned));
+        }
+        assert!(pending.try_next().is_none());
+    }
+
+    #[test]
+    fn what_was_handed_in_before_it_is_closed_is_done_and_nothing_after() {
+        let Some(driver) = driver() else { return };
+        let fixture = Fixture::new(200_000);
+        let options = ReadOptions::default();
+        let handed_in: Vec<_> = (0..10)
+            .map(|_| {
+                let (load, pending) = reads(&fixture, 30);
+                driver.submit(load, &options);
+                pending
+            })
+            .collect();
+        driver.close();
+        let (late, refused) = reads(&fixture, 3);
+        driver.submit(late, &options);
+        abandoned(refused, 3);
+        assert!(driver.wait_until(Instant::now() + PATIENCE));
+        for mut pending in handed_in {
+            for _ in 0..30 {
+                let (at, outcome) = pending.try_next().expect("done when the thread ends");
+                let at = at as u64 * 6000;
+                let right = fixture.bytes(&(at..at + 100));
+                assert_eq!(outcome.unwrap().as_host().unwrap()[..], *right);
+            }
+        }
+        assert!(driver.ready().is_err(), "it does not begin again");
+        assert_eq!(driver.abandon(), 0);
+        assert_eq!(driver.device().most_requests(), 4);
+    }
+
+    #[test]
+    fn dropped_it_does_what_was_handed_in() {
+        let Some(driver) = driver() else { return };
+        let fixture = Fixture::new(200_000);
+        let (load, pending) = reads(&fixture, 30);
+        driver.submit(load, &ReadOptions::default());
+        drop(driver);
+        assert_eq!(pending.wait().unwrap().len(), 30);
+    }
+
+    #[test]
+    fn panics_of_those_who_are_told_end_nothing() {
+        let Some(driver) = driver() else { return };
+        let fixture = Fixture::new(200_000);
+        let told = Arc::new(AtomicUsize::new(0));
+        let (arrived, at_gate) = mpsc::channel();
+        let (open, gate) = mpsc::channel::<()>();
+        let (arrived, gate) = (Mutex::new(arrived), Mutex::new(gate));
+        let counted = told.clone();
+        let deliver = move |index: usize, _: Result<WholeFile>| {
+            if counted.fetch_add(1, Ordering::SeqCst) == 0 {
+                // The others are waiting, or are in flight, when they are given up.
+                arrived.lock().unwrap().send(()).unwrap();
+                gate.lock().unwrap().recv().unwrap();
+            }
+            std::panic::resume_unwind(Box::new(index));
+        };
+        let paths = vec!["/dev/null".into(); 50];
+        let files = Files::new(paths, Pool::default(), VersionCheck::Always, deliver);
+        driver.submit(Load::Files(files), &ReadOptions::default());
+        at_gate.recv_timeout(PATIENCE).unwrap();
+        let (load, pending) = reads(&fixture, 3);
+        driver.submit(load, &ReadOptions::default());
+        let giving_up = std::thread::scope(|threads| {
+            let giving_up = threads.spawn(|| driver.abandon());
+            while !driver.shared.lock().abandoned {
+                std::thread::yield_now();
+            }
+            open.send(()).unwrap();
+            giving_up.join().unwrap()
+        });
+        assert!(giving_up <= 4, "{giving_up}");
+        assert!(driver.wait_until(Instant::now() + PATIENCE));
+        assert_eq!(told.load(Ordering::SeqCst), 50, "each is told once");
+        abandoned(pending, 3);
     }
 }

@@ -8,7 +8,7 @@
 use std::ffi::CString;
 use std::fmt;
 use std::io;
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -388,9 +388,10 @@ impl FileOperation {
     }
 
     /// Gives it up while the kernel may still write to its memory, which is never freed.
-    pub(super) fn leak(mut self) {
-        self.abandon(&Error::new(ErrorKind::Abandoned));
-        std::mem::forget(self);
+    pub(super) fn leak(self) {
+        // Also if telling others panics.
+        let mut file = ManuallyDrop::new(self);
+        file.abandon(&Error::new(ErrorKind::Abandoned));
     }
 }
 

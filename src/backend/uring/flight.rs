@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::io;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -116,7 +116,10 @@ impl Flight {
             Ok(operation) => operation,
             Err((piece, error)) => {
                 tally.left(bytes);
-                piece.finish(Err(error), |context| context.verify());
+                // It may release memory of others: its panics end here.
+                let _ = catch_unwind(AssertUnwindSafe(|| {
+                    piece.finish(Err(error), |context| context.verify());
+                }));
                 return Ok(());
             }
         };
@@ -183,8 +186,6 @@ impl Flight {
             // No room in the kernel, and nothing came that would have made some.
             std::thread::yield_now();
         }
-        // One look at a file's version covers all that were read before it.
-        self.verdicts.clear();
         let mut woken = false;
         let mut outcome = Ok(());
         for (word, result) in reaped.drain(..) {
@@ -195,6 +196,8 @@ impl Flight {
             }
         }
         self.reaped = reaped;
+        // One look at a file's version covers all that were read before it, and no others. It keeps the file open.
+        self.verdicts.clear();
         outcome.map(|()| woken)
     }
 
@@ -204,7 +207,7 @@ impl Flight {
             return Ok(());
         };
         // What ends here may release memory of others and wake tasks: their panics end here.
-        let again = std::panic::catch_unwind(AssertUnwindSafe(|| match &mut flying.operation {
+        let again = catch_unwind(AssertUnwindSafe(|| match &mut flying.operation {
             Operation::Read(read) => match read.answer(result) {
                 Step::Again => None,
                 Step::Done(outcome) => Some(outcome),
@@ -225,7 +228,7 @@ impl Flight {
         self.free.push(slot);
         flying.tally.landed(flying.bytes);
         let verdicts = &mut self.verdicts;
-        let _ = std::panic::catch_unwind(AssertUnwindSafe(|| match flying.operation {
+        let _ = catch_unwind(AssertUnwindSafe(|| match flying.operation {
             Operation::Read(read) => read
                 .into_piece()
                 .finish(outcome, |context| verdicts.of(context)),
@@ -256,10 +259,159 @@ impl Drop for Flight {
         }
         for flying in self.slots.drain(..).flatten() {
             flying.tally.landed(flying.bytes);
-            match flying.operation {
+            // It wakes tasks and may release memory of others: their panics end here.
+            let _ = catch_unwind(AssertUnwindSafe(|| match flying.operation {
                 Operation::Read(read) => read.leak(),
                 Operation::File(file) => file.leak(),
+            }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::any::Any;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::super::fixture::Fixture;
+    use super::*;
+    use crate::backend::device::{Bounds, Share};
+    use crate::buffer::{BlockMut, Memory, Place};
+    use crate::reader::{Batch, ReadOptions};
+
+    fn device() -> Arc<Device> {
+        let bounds = Bounds {
+            depth: 64,
+            bytes: 1 << 20,
+        };
+        Arc::new(Device::new(None, bounds))
+    }
+
+    /// A flight of `entries`; `None` where there are no rings.
+    fn flight(entries: u32) -> Option<Flight> {
+        match Ring::new(entries) {
+            Ok(ring) => {
+                ring.begin(4).unwrap();
+                Some(Flight::new(ring))
+            }
+            Err(why) => {
+                eprintln!("skipped: needs uring: {why}");
+                None
             }
         }
+    }
+
+    fn launch(flight: &mut Flight, piece: Piece, device: &Arc<Device>, tally: &Tally) {
+        assert!(device.enter(piece.len(), true, Share::Whole));
+        flight.launch(piece, tally).unwrap();
+    }
+
+    fn is_empty(device: &Device) -> bool {
+        // All of it is free for one who is not alone.
+        let fits = device.enter(1 << 20, false, Share::Whole);
+        device.leave(1 << 20);
+        fits
+    }
+
+    #[test]
+    fn all_come_back_and_the_room_with_them() {
+        let Some(mut flight) = flight(4) else { return };
+        let fixture = Fixture::new(100_000);
+        let context = fixture.buffered();
+        let ranges: Vec<_> = (0..15u64).map(|i| i * 6001..i * 6001 + 1500).collect();
+        let (pieces, pending) = Fixture::pieces(&context, Batch::of(ranges.clone()), 1000);
+        assert_eq!(pieces.len(), ranges.len());
+        let device = device();
+        let tally = Tally::new(device.clone());
+        for piece in pieces {
+            while flight.len() == flight.capacity() {
+                flight.turn(1).unwrap();
+            }
+            launch(&mut flight, piece, &device, &tally);
+            assert_eq!(tally.len(), flight.len());
+        }
+        while flight.len() > 0 {
+            flight.turn(1).unwrap();
+        }
+        assert_eq!(tally.len(), 0);
+        assert!(is_empty(&device));
+        let blocks = pending.wait().unwrap();
+        for (block, range) in blocks.iter().zip(&ranges) {
+            assert_eq!(block.as_host().unwrap()[..], *fixture.bytes(range));
+        }
+    }
+
+    #[test]
+    fn a_file_is_let_go_with_its_last_completion() {
+        let Some(mut flight) = flight(4) else { return };
+        let fixture = Fixture::new(10_000);
+        let context = fixture.buffered();
+        let (pieces, pending) = Fixture::pieces(&context, Batch::of([0..10, 5000..6000]), 1000);
+        let device = device();
+        let tally = Tally::new(device.clone());
+        for piece in pieces {
+            launch(&mut flight, piece, &device, &tally);
+        }
+        while flight.len() > 0 {
+            flight.turn(1).unwrap();
+        }
+        pending.wait().unwrap();
+        assert_eq!(Arc::strong_count(context.access()), 1, "kept by the ring");
+    }
+
+    struct Counted(Vec<u8>, Arc<AtomicUsize>);
+
+    // SAFETY: the content of a vector, which does not move and is not touched otherwise.
+    unsafe impl Memory for Counted {
+        fn place(&self) -> Place {
+            Place::Host
+        }
+        fn ptr(&self) -> *mut u8 {
+            self.0.as_ptr().cast_mut()
+        }
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+        fn as_any(&self) -> &dyn Any {
+            self
+        }
+    }
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn what_is_in_flight_when_the_ring_goes_is_told_and_its_memory_kept() {
+        let Some(mut flight) = flight(8) else { return };
+        let fixture = Fixture::new(10_000);
+        let context = fixture.buffered();
+        let released = Arc::new(AtomicUsize::new(0));
+        let batch = (0..3).fold(Batch::new(), |batch, i| {
+            let memory = Counted(vec![0; 100], released.clone());
+            batch.read_into(i * 1000..i * 1000 + 100, BlockMut::new(memory))
+        });
+        // Each into its own memory, rather than by way of a block that they share.
+        let batch = batch.options(ReadOptions::default().gap(0));
+        let (mut pieces, mut pending) = Fixture::pieces(&context, batch, 1000);
+        let device = device();
+        let tally = Tally::new(device.clone());
+        for piece in pieces.drain(..2) {
+            launch(&mut flight, piece, &device, &tally);
+        }
+        drop(flight);
+        assert!(is_empty(&device));
+        assert_eq!(tally.len(), 0);
+        for _ in 0..2 {
+            let (_, outcome) = pending.try_next().unwrap();
+            let failed = outcome.unwrap_err();
+            assert!(matches!(failed.error.kind(), ErrorKind::Abandoned));
+            assert!(failed.dest.is_none(), "the kernel may still write to it");
+        }
+        assert!(pending.try_next().is_none(), "it has not been sent");
+        drop((pieces, pending, context));
+        assert_eq!(released.load(Ordering::Relaxed), 1, "of what was not sent");
     }
 }
