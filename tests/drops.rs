@@ -3,6 +3,9 @@
 #![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
+#[cfg(target_os = "linux")]
+#[path = "drops/in_flight.rs"]
+mod in_flight;
 
 use std::any::Any;
 use std::num::NonZeroUsize;
@@ -81,23 +84,31 @@ fn file() -> (TempDir, PathBuf) {
     (dir, path)
 }
 
-/// Readers of the file by every route that works here, each with threads of its own.
+/// Readers of the file by every route that works here, each with threads of its own and as many requests in flight.
 fn readers(path: &PathBuf, threads: usize) -> Vec<Arc<Opened>> {
     // SAFETY: nobody changes the file.
     let options = unsafe { OpenOptions::new().assume_immutable() };
-    [Route::Pread, Route::PreadDirect, Route::Mmap]
-        .into_iter()
-        .filter_map(|route| {
-            let engine = EngineOptions::default().threads(NonZeroUsize::new(threads).unwrap());
-            let options = options.clone().engine(Engine::new(engine)).only(route);
-            let name = if route == Route::PreadDirect {
-                "odirect"
-            } else {
-                "files"
-            };
-            require(name, options.open(path))
-        })
-        .collect()
+    let threads = NonZeroUsize::new(threads).unwrap();
+    let open = |route: Route, needs: &str| {
+        let engine = EngineOptions::default().threads(threads).depth(threads);
+        let options = options.clone().engine(Engine::new(engine)).only(route);
+        require(needs, options.open(path))
+    };
+    let direct = open(Route::PreadDirect, "odirect");
+    let direct_by_ring = direct
+        .is_some()
+        .then(|| open(Route::UringDirect, "uring"))
+        .flatten();
+    [
+        open(Route::Pread, "files"),
+        open(Route::Mmap, "files"),
+        open(Route::Uring, "uring"),
+        direct,
+        direct_by_ring,
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Reads of `size` bytes each, into watched memory.
