@@ -67,8 +67,7 @@ impl Access {
         &self.file
     }
 
-    /// Whether bytes and metadata come from a server that answers when it likes. A ring that tries such a read on the
-    /// spot may wait for the answer: the kernel thinks of files of FUSE that they are always ready.
+    /// Whether metadata comes from a server that answers when it likes.
     pub(crate) fn asks_a_server(&self) -> bool {
         matches!(self.file.file_system(), FileSystem::Network(_))
     }

@@ -182,10 +182,6 @@ impl Piece {
         &self.work.context
     }
 
-    pub(crate) fn work(&self) -> &Arc<Batched> {
-        &self.work
-    }
-
     pub(crate) fn range(&self) -> &Range<u64> {
         &self.range
     }

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use io_uring::{opcode, types};
@@ -53,19 +53,23 @@ struct Shared {
     doing: AtomicU8,
     /// There is something new in the queue, to be looked at without the lock.
     news: AtomicBool,
+    /// Operations that the kernel has.
+    flying: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     loads: Vec<(Load, usize, Priority)>,
+    /// All that was handed in and may not be done.
+    open: Vec<WeakLoad>,
+    /// How many of these to look through next time for those that are done.
+    sweep_at: usize,
     /// How to wake it out of its ring, while the thread runs.
     event: Option<Arc<OwnedFd>>,
     /// No more work is taken.
     closed: bool,
-    /// Everything that has not been sent, and who waits for what was, is given up.
+    /// Everything that was handed in is given up.
     abandoned: bool,
-    /// Requests that were in flight when they were given up.
-    left: usize,
 }
 
 impl Driver {
@@ -78,6 +82,7 @@ impl Driver {
                 work: Condvar::new(),
                 doing: AtomicU8::new(Doing::Working as u8),
                 news: AtomicBool::new(false),
+                flying: AtomicUsize::new(0),
             }),
             generation: Generation::current(),
         }
@@ -117,6 +122,7 @@ impl Driver {
                 why: refusal,
             }));
         }
+        queue.remember(&load);
         queue.loads.push((load, depth, options.priority));
         self.shared.wake(queue);
     }
@@ -148,6 +154,8 @@ impl Driver {
 
     /// Gives up everything: those who wait are told, and what the kernel may still write to is kept until it has.
     /// The number of requests that are with the kernel.
+    ///
+    /// Done here, as the thread may wait for others: a system call for metadata, memory that is slow to go, a waker.
     pub(crate) fn abandon(&self) -> usize {
         let mut queue = self.shared.lock();
         if queue.event.is_none() {
@@ -155,17 +163,14 @@ impl Driver {
         }
         queue.closed = true;
         queue.abandoned = true;
+        let open = std::mem::take(&mut queue.open);
         self.shared.wake(queue);
-        // It does so between two completions: it never waits for anything else than its ring or the queue.
-        let mut queue = self.shared.lock();
-        while queue.abandoned && queue.event.is_some() {
-            queue = self
-                .shared
-                .work
-                .wait(queue)
-                .unwrap_or_else(PoisonError::into_inner);
+        let left = self.shared.flying.load(Ordering::SeqCst);
+        let error = Error::new(ErrorKind::Abandoned);
+        for load in open.iter().filter_map(WeakLoad::upgrade) {
+            insist(|| load.abandon(&error));
         }
-        queue.left
+        left
     }
 }
 
@@ -175,6 +180,20 @@ impl Drop for Driver {
         if self.generation.is_current() {
             self.close();
         }
+    }
+}
+
+impl Queue {
+    /// Keeps what was handed in within reach until it is done.
+    fn remember(&mut self, load: &Load) {
+        if self.open.len() >= self.sweep_at {
+            self.open.retain(WeakLoad::is_open);
+            self.sweep_at = (2 * self.open.len()).max(64);
+        }
+        self.open.push(match load {
+            Load::Pieces(work) => WeakLoad::Pieces(Arc::downgrade(work)),
+            Load::Files(files) => WeakLoad::Files(Arc::downgrade(files)),
+        });
     }
 }
 
@@ -282,10 +301,7 @@ impl Load {
             Load::Pieces(work) => {
                 work.abandon(error);
             }
-            Load::Files(files) => {
-                files.cancel();
-                files.give_up(error);
-            }
+            Load::Files(files) => files.abandon(error),
         }
     }
 
@@ -293,6 +309,29 @@ impl Load {
         match self {
             Load::Pieces(work) => work.context().access().route().name(),
             Load::Files(_) => Route::Uring.name(),
+        }
+    }
+}
+
+/// A [`Load`] that goes when it is done.
+#[derive(Debug)]
+enum WeakLoad {
+    Pieces(Weak<Batched>),
+    Files(Weak<Files>),
+}
+
+impl WeakLoad {
+    fn upgrade(&self) -> Option<Load> {
+        match self {
+            WeakLoad::Pieces(work) => work.upgrade().map(Load::Pieces),
+            WeakLoad::Files(files) => files.upgrade().map(Load::Files),
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        match self {
+            WeakLoad::Pieces(work) => work.strong_count() > 0,
+            WeakLoad::Files(files) => files.strong_count() > 0,
         }
     }
 }
@@ -350,6 +389,7 @@ impl Thread {
     /// Whatever ended it: what is in flight is left to the kernel, with its memory; what is not goes back.
     fn end(&mut self, error: &Error) {
         self.flight = None;
+        self.shared.flying.store(0, Ordering::SeqCst);
         for sending in self.foreground.drain(..).chain(self.prefetch.drain(..)) {
             insist(|| sending.load.give_up(error));
         }
@@ -380,7 +420,7 @@ impl Thread {
         }
         let mut queue = self.shared.lock();
         let loads = std::mem::take(&mut queue.loads);
-        let abandoned = queue.abandoned;
+        let abandoned = std::mem::take(&mut queue.abandoned);
         drop(queue);
         for (load, depth, priority) in loads {
             let list = match priority {
@@ -398,18 +438,12 @@ impl Thread {
         }
     }
 
+    /// Lets go of what was given up.
     fn abandon(&mut self) {
         let error = Error::new(ErrorKind::Abandoned);
         for sending in self.foreground.drain(..).chain(self.prefetch.drain(..)) {
             insist(|| sending.load.abandon(&error));
         }
-        let flight = &mut self.flight;
-        let left = insist(|| flight.as_mut().map_or(0, |flight| flight.abandon(&error)));
-        let mut queue = self.shared.lock();
-        queue.abandoned = false;
-        queue.left = left;
-        drop(queue);
-        self.shared.work.notify_all();
     }
 
     /// Sends pieces as far as the device has room for them.
@@ -469,9 +503,12 @@ impl Thread {
         self.shared
             .doing
             .store(Doing::InRing as u8, Ordering::SeqCst);
+        let flying = &self.shared.flying;
+        flying.store(flight.len(), Ordering::SeqCst);
         // Handed in before that was seen?
         let wanted = usize::from(!self.shared.news.load(Ordering::SeqCst));
         let woken = flight.turn(wanted);
+        flying.store(flight.len(), Ordering::SeqCst);
         self.shared
             .doing
             .store(Doing::Working as u8, Ordering::SeqCst);
@@ -654,11 +691,10 @@ mod tests {
         driver.submit(load, &ReadOptions::default());
         let giving_up = std::thread::scope(|threads| {
             let giving_up = threads.spawn(|| driver.abandon());
-            while !driver.shared.lock().abandoned {
-                std::thread::yield_now();
-            }
+            let left = giving_up.join().unwrap();
+            // The thread is still in the middle of telling the first one.
             open.send(()).unwrap();
-            giving_up.join().unwrap()
+            left
         });
         assert!(giving_up <= 4, "{giving_up}");
         assert!(driver.wait_until(Instant::now() + PATIENCE));

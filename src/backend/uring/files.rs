@@ -44,6 +44,8 @@ pub(crate) struct Files {
     paths: Vec<PathBuf>,
     /// The next one that nobody has begun.
     next: AtomicUsize,
+    /// Whoever waits knows what became of it.
+    told: Box<[AtomicBool]>,
     /// Nobody waits any more: what has not been begun is not, what was opened is closed.
     cancelled: AtomicBool,
     pool: Pool,
@@ -61,6 +63,7 @@ impl Files {
         deliver: impl Fn(usize, Result<WholeFile>) + Send + Sync + 'static,
     ) -> Arc<Self> {
         Arc::new(Files {
+            told: paths.iter().map(|_| AtomicBool::new(false)).collect(),
             paths,
             next: AtomicUsize::new(0),
             cancelled: AtomicBool::new(false),
@@ -115,7 +118,21 @@ impl Files {
         }
     }
 
+    /// Gives up everything: who waits is told, and what was opened is closed when the kernel is done.
+    pub(super) fn abandon(&self, error: &Error) {
+        self.cancel();
+        self.give_up(error);
+        for index in 0..self.paths.len() {
+            self.tell(index, Err(error.clone()));
+        }
+    }
+
+    /// Once for each.
     fn tell(&self, index: usize, outcome: Result<WholeFile>) {
+        let told = self.told.get(index);
+        if told.is_none_or(|told| told.swap(true, Ordering::Relaxed)) {
+            return;
+        }
         let named = |error: Error| match self.paths.get(index) {
             Some(path) => error.named(&self.name(path)).by("uring"),
             None => error,
@@ -180,8 +197,6 @@ pub(super) struct FileOperation {
     stage: Stage,
     refusals: u32,
     may_wait: bool,
-    /// Whoever waits knows what became of it.
-    told: bool,
 }
 
 impl FileOperation {
@@ -194,7 +209,6 @@ impl FileOperation {
             stage: Stage::Open,
             refusals: 0,
             may_wait: false,
-            told: false,
         }
     }
 
@@ -376,22 +390,15 @@ impl FileOperation {
         FileStep::Over
     }
 
-    fn tell(&mut self, outcome: Result<WholeFile>) {
-        if !std::mem::replace(&mut self.told, true) {
-            self.files.tell(self.index, outcome);
-        }
-    }
-
-    /// Tells whoever waits that nothing will come; what is opened is closed when the kernel is done.
-    pub(super) fn abandon(&mut self, error: &Error) {
-        self.tell(Err(error.clone()));
+    fn tell(&self, outcome: Result<WholeFile>) {
+        self.files.tell(self.index, outcome);
     }
 
     /// Gives it up while the kernel may still write to its memory, which is never freed.
     pub(super) fn leak(self) {
         // Also if telling others panics.
-        let mut file = ManuallyDrop::new(self);
-        file.abandon(&Error::new(ErrorKind::Abandoned));
+        let file = ManuallyDrop::new(self);
+        file.tell(Err(Error::new(ErrorKind::Abandoned)));
     }
 }
 

@@ -93,22 +93,6 @@ impl Flight {
         self.slots.len() - self.free.len()
     }
 
-    /// Tells all who wait for what is in flight that nothing will come; its memory is kept until the kernel is done.
-    /// The number of operations.
-    pub(super) fn abandon(&mut self, error: &Error) -> usize {
-        let mut left = 0;
-        for flying in self.slots.iter_mut().flatten() {
-            left += 1;
-            match &mut flying.operation {
-                Operation::Read(read) => {
-                    read.piece().work().abandon(error);
-                }
-                Operation::File(file) => file.abandon(error),
-            }
-        }
-        left
-    }
-
     /// Sends a piece on its way. The caller has seen that there is room, here and on the device.
     pub(super) fn launch(&mut self, piece: Piece, tally: &Tally) -> io::Result<()> {
         let bytes = piece.len();

@@ -22,7 +22,7 @@ pub(super) struct Call {
     pub(super) offset: u64,
     pub(super) target: *mut u8,
     pub(super) len: u32,
-    /// A thread of the kernel is to do it: on the spot, it would wait.
+    /// A thread of the kernel is to do it: on the spot, it was said that it would wait.
     pub(super) may_wait: bool,
 }
 
@@ -100,10 +100,6 @@ impl ReadOperation {
         Ok(())
     }
 
-    pub(super) fn piece(&self) -> &Piece {
-        &self.piece
-    }
-
     pub(super) fn into_piece(self) -> Piece {
         self.piece
     }
@@ -150,7 +146,7 @@ impl ReadOperation {
             offset: start + from,
             target: target.wrapping_add(from as usize),
             len: (len - from).min(MOST) as u32,
-            may_wait: self.may_wait || self.piece.context().access().asks_a_server(),
+            may_wait: self.may_wait,
         }
     }
 
