@@ -333,6 +333,45 @@ fn a_batch_in_the_queue_of_an_engine_that_goes_is_still_done() {
 }
 
 #[test]
+fn an_engine_that_was_shut_down_takes_nothing_more() {
+    let (_dir, path) = file();
+    // SAFETY: nobody changes the file.
+    let promised = unsafe { OpenOptions::new().assume_immutable() };
+    let engine = || Engine::new(EngineOptions::default());
+    for options in [
+        OpenOptions::new(),
+        promised.clone(),
+        OpenOptions::new().only(Route::Pread),
+        promised.only(Route::Mmap),
+    ] {
+        let engine = engine();
+        let options = options.engine(engine.clone());
+        let reader = options.open(&path).unwrap();
+        // In the page cache, so that nothing has to be waited for.
+        assert!(reader.read_all().wait().unwrap() == content());
+        assert!(engine.shut_down(Duration::MAX).is_complete());
+        let (tell, released) = mpsc::channel();
+        let mut pending = reader.submit(batch(2, 4096, &tell).any(0..10));
+        for _ in 0..3 {
+            let (at, outcome) = pending.try_next().unwrap();
+            let failed = outcome.unwrap_err();
+            assert!(
+                matches!(failed.error.kind(), ErrorKind::Abandoned),
+                "{failed}"
+            );
+            assert_eq!(failed.dest.is_some(), at < 2, "the memory comes back");
+        }
+        all_released(&released, 2);
+        let again = options.open_async(&path).wait().unwrap_err();
+        assert!(matches!(again.kind(), ErrorKind::Abandoned), "{again}");
+        // What a caller does on its own thread goes on.
+        let mut buf = [0; 10];
+        reader.read_at(5, &mut buf).unwrap();
+        assert_eq!(buf, content()[5..15]);
+    }
+}
+
+#[test]
 fn a_changed_file_gives_given_memory_back() {
     let (_dir, path) = file();
     let reader = feedwater::open(&path).unwrap();

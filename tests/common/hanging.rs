@@ -2,13 +2,15 @@
 //!
 //! That process answers what the kernel asks, but for what a test has it hold. It is no thread of the test: a process
 //! that ends while a thread of it waits for an answer of another one could wait for ever. However the test ends, the
-//! server ends as well, and with it the connection; the kernel then fails what still waits. The file system is mounted
-//! nowhere (fsmount(2)), so nothing is left behind. Needs root.
+//! server ends as well, and with it the connection; the kernel then fails what still waits.
+//!
+//! Files are reached through an overlay, which hides that they are of FUSE: engines take it for a file system of a
+//! device. All of it is mounted nowhere (fsmount(2)), so nothing is left behind. Needs root.
 //!
 //! Protocol: linux/fuse.h.
 #![allow(unsafe_code)]
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -16,6 +18,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tempfile::TempDir;
 
 /// Seconds that a server lives at most: a test that is stuck in the kernel comes free then.
 const SERVER_SECONDS: u32 = 300;
@@ -51,9 +55,11 @@ pub(crate) struct Held {
 
 /// A file system in which any name of one small letter is a file of [`content`](Hanging::content).
 pub(crate) struct Hanging {
-    mount: OwnedFd,
+    overlay: OwnedFd,
+    fuse: OwnedFd,
+    _below: TempDir,
     control: OwnedFd,
-    server: libc::pid_t,
+    _server: Process,
     len: u64,
     held: Mutex<Vec<Held>>,
 }
@@ -62,10 +68,20 @@ impl Hanging {
     /// Files of `len` bytes. `direct`: each read is one request to the server, straight into the reader's memory;
     /// else they go through the page cache, by pages.
     pub(crate) fn new(len: u64, direct: bool) -> io::Result<Self> {
-        let fuse = File::options().read(true).write(true).open("/dev/fuse")?;
-        let mount = mount(&fuse)?;
+        let device = File::options().read(true).write(true).open("/dev/fuse")?;
+        let fd = device.as_raw_fd().to_string();
+        let fuse = mount(
+            c"fuse",
+            &[
+                (c"fd", &fd),
+                (c"rootmode", "40000"),
+                (c"user_id", "0"),
+                (c"group_id", "0"),
+                (c"allow_other", ""),
+            ],
+        )?;
         let (control, theirs) = socket_pair()?;
-        let mut server = Server::new(fuse.as_raw_fd(), theirs.as_raw_fd(), len, direct);
+        let mut server = Server::new(device.as_raw_fd(), theirs.as_raw_fd(), len, direct);
         let test = std::process::id();
         // SAFETY: the child makes system calls and moves bytes in memory that was allocated before; it leaves through
         // `_exit` in any case.
@@ -85,10 +101,16 @@ impl Hanging {
         if pid < 0 {
             return Err(io::Error::last_os_error());
         }
+        let server = Process(pid);
+        // Nothing is written, and the last layer has nothing: there have to be two.
+        let below = tempfile::tempdir()?;
+        let layers = format!("{}:{}", root(&fuse).display(), below.path().display());
         Ok(Hanging {
-            mount,
+            overlay: mount(c"overlay", &[(c"lowerdir", &layers)])?,
+            fuse,
+            _below: below,
             control,
-            server: pid,
+            _server: server,
             len,
             held: Mutex::default(),
         })
@@ -96,7 +118,12 @@ impl Hanging {
 
     /// Where the file `name` is, for processes that have this value.
     pub(crate) fn path(&self, name: char) -> PathBuf {
-        format!("/proc/self/fd/{}/{name}", self.mount.as_raw_fd()).into()
+        root(&self.overlay).join(name.to_string())
+    }
+
+    /// The same as a file of FUSE.
+    pub(crate) fn bare_path(&self, name: char) -> PathBuf {
+        root(&self.fuse).join(name.to_string())
     }
 
     /// What the file `name` has there.
@@ -120,6 +147,16 @@ impl Hanging {
         while held.len() < count {
             let next = self.next(&held);
             held.extend(next);
+        }
+        held.clone()
+    }
+
+    /// What is held now.
+    pub(crate) fn held(&self) -> Vec<Held> {
+        let mut held = self.lock();
+        self.tell([NOTHING, 0, 0, 0]);
+        while let Some(request) = self.next(&held) {
+            held.push(request);
         }
         held.clone()
     }
@@ -165,16 +202,24 @@ impl Hanging {
     }
 }
 
-impl Drop for Hanging {
+/// A child, which ends with this value.
+struct Process(libc::pid_t);
+
+impl Drop for Process {
     fn drop(&mut self) {
         // With the server its end of the connection is closed: the kernel fails what was not answered.
         // SAFETY: a child of this process that nobody else waits for; `status` is a valid place.
         unsafe {
             let mut status = 0;
-            libc::kill(self.server, libc::SIGKILL);
-            libc::waitpid(self.server, &mut status, 0);
+            libc::kill(self.0, libc::SIGKILL);
+            libc::waitpid(self.0, &mut status, 0);
         }
     }
+}
+
+/// Where a mount is that is mounted nowhere.
+fn root(mount: &OwnedFd) -> PathBuf {
+    format!("/proc/self/fd/{}", mount.as_raw_fd()).into()
 }
 
 /// The byte of a file at an offset.
@@ -182,8 +227,8 @@ fn byte(node: u64, at: u64) -> u8 {
     (at.wrapping_mul(31) ^ (at >> 8) ^ node) as u8
 }
 
-/// A file system of the process that will serve `fuse`, mounted nowhere.
-fn mount(fuse: &File) -> io::Result<OwnedFd> {
+/// A file system of this kind, mounted nowhere. An option without a value is a flag.
+fn mount(kind: &CStr, options: &[(&CStr, &str)]) -> io::Result<OwnedFd> {
     const SET_FLAG: libc::c_ulong = 0;
     const SET_STRING: libc::c_ulong = 1;
     const CREATE: libc::c_ulong = 6;
@@ -193,38 +238,30 @@ fn mount(fuse: &File) -> io::Result<OwnedFd> {
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     };
-    // SAFETY: the system calls of fsopen(2), fsconfig(2) and fsmount(2), with strings that outlive them.
-    unsafe {
-        let context = new_fd(libc::syscall(libc::SYS_fsopen, c"fuse".as_ptr(), CLOEXEC))?;
-        let set = |command: libc::c_ulong, key: Option<&CStr>, value: Option<&CStr>| {
-            let null = std::ptr::null();
-            let done = libc::syscall(
-                libc::SYS_fsconfig,
-                context.as_raw_fd(),
-                command,
-                key.map_or(null, CStr::as_ptr),
-                value.map_or(null, CStr::as_ptr),
-                0 as libc::c_long,
-            );
-            match done {
+    // SAFETY: a string that outlives the system call of fsopen(2).
+    let context = new_fd(unsafe { libc::syscall(libc::SYS_fsopen, kind.as_ptr(), CLOEXEC) })?;
+    let configure =
+        |command: libc::c_ulong, key: *const libc::c_char, value: *const libc::c_char| {
+            let (call, fd) = (libc::SYS_fsconfig, context.as_raw_fd());
+            // SAFETY: strings that outlive the system call of fsconfig(2), or null where it takes none.
+            match unsafe { libc::syscall(call, fd, command, key, value, 0 as libc::c_long) } {
                 0 => Ok(()),
                 _ => Err(io::Error::last_os_error()),
             }
         };
-        let fd = std::ffi::CString::new(fuse.as_raw_fd().to_string())?;
-        set(SET_STRING, Some(c"fd"), Some(&fd))?;
-        set(SET_STRING, Some(c"rootmode"), Some(c"40000"))?;
-        set(SET_STRING, Some(c"user_id"), Some(c"0"))?;
-        set(SET_STRING, Some(c"group_id"), Some(c"0"))?;
-        set(SET_FLAG, Some(c"allow_other"), None)?;
-        set(CREATE, None, None)?;
-        new_fd(libc::syscall(
-            libc::SYS_fsmount,
-            context.as_raw_fd(),
-            CLOEXEC,
-            0 as libc::c_ulong,
-        ))
+    let null = std::ptr::null();
+    for (key, value) in options {
+        if value.is_empty() {
+            configure(SET_FLAG, key.as_ptr(), null)?;
+        } else {
+            let value = CString::new(*value)?;
+            configure(SET_STRING, key.as_ptr(), value.as_ptr())?;
+        }
     }
+    configure(CREATE, null, null)?;
+    let (call, fd) = (libc::SYS_fsmount, context.as_raw_fd());
+    // SAFETY: the system call of fsmount(2), which takes no memory.
+    new_fd(unsafe { libc::syscall(call, fd, CLOEXEC, 0 as libc::c_ulong) })
 }
 
 /// Two ends that pass messages whole. The first one gives up waiting in the end.
@@ -268,6 +305,7 @@ type Message = [u64; 4];
 const HOLD: u64 = 1;
 const ANSWER: u64 = 2;
 const RELEASE: u64 = 3;
+const NOTHING: u64 = 4;
 const RIGHT: u64 = 0;
 const SHORT: u64 = 1;
 const ERROR: u64 = 2;
@@ -418,6 +456,7 @@ impl Server {
                 }
                 send(self.control, &[DONE, 0, 0, 0]);
             }
+            Ok([NOTHING, ..]) => send(self.control, &[DONE, 0, 0, 0]),
             Ok(_) => {}
             Err(_) => return false,
         }

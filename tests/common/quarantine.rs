@@ -71,6 +71,12 @@ impl Quarantine {
         assert!(!timeout.timed_out(), "{released} of {count} are released");
     }
 
+    /// Waits until all blocks have been released.
+    pub(crate) fn wait_for_all(&self, patience: Duration) {
+        let count = self.0.lock().len();
+        self.wait_for(count, patience);
+    }
+
     /// Checks that each block was released once, and that nobody has written to it since.
     pub(crate) fn check(&self) {
         for (number, kept) in self.0.lock().iter().enumerate() {

@@ -163,21 +163,27 @@ fn reader_and_engine_dropped_with_64_in_flight() {
 fn a_deadline_holds_against_reads_that_hang() {
     for hung in Hung::each() {
         let batch = hung.batch(IN_FLIGHT);
-        let soon = Instant::now() + Duration::from_millis(20);
+        // Enough for all of them to come to the kernel, as a rule.
+        let soon = Instant::now() + Duration::from_millis(200);
         let options = batch.options.clone().deadline(soon);
         let mut pending = hung.reader.submit(batch.options(options));
+        let mut given_back = Vec::new();
         while let Some((_, outcome)) = pending.wait_next() {
             let failed = outcome.unwrap_err();
-            assert!(
-                matches!(failed.error.kind(), ErrorKind::TimedOut),
-                "{failed}"
-            );
-            assert!(failed.dest.is_none(), "the kernel may still write to it");
+            let late = matches!(failed.error.kind(), ErrorKind::TimedOut);
+            assert!(late, "{failed}");
+            given_back.extend(failed.dest);
         }
-        // Those that have come to the kernel by then are kept, the others need not be.
-        let held = hung.fs.wait_for(0).len();
-        assert!(hung.memory.released() <= IN_FLIGHT - held);
+        // What the kernel has is neither released nor given back.
+        let held = hung.fs.held().len();
+        let at_rest = hung.memory.released() + given_back.len();
+        assert!(
+            held + at_rest <= IN_FLIGHT,
+            "{held} {at_rest} {}",
+            hung.route
+        );
         hung.fs.release();
+        drop(given_back);
         hung.memory.wait_for(IN_FLIGHT, PATIENCE);
         hung.memory.check();
     }
@@ -271,11 +277,16 @@ fn shut_down_at_once_while_versions_are_asked_for() {
         hung.fs.release();
         hung.fs.hold(What::Attributes);
         let mut pending = hung.reader.submit(hung.batch(READS));
-        hung.fs.wait_for(READS);
-        let shutdown = hung.engine.shut_down(Duration::ZERO);
-        assert_eq!(shutdown.left, READS, "{}", hung.route);
+        // The thread that serves a ring asks for one file after the other.
+        let asking = match hung.route {
+            Route::Uring | Route::UringDirect => 1,
+            _ => READS,
+        };
+        hung.fs.wait_for(asking);
+        let left = hung.engine.shut_down(Duration::ZERO).left;
+        assert!((asking..=READS).contains(&left), "{left} {}", hung.route);
         for _ in 0..READS {
-            let (_, outcome) = pending.try_next().unwrap();
+            let (_, outcome) = pending.try_next().expect("told at once");
             assert!(is_abandoned(outcome.map_err(|failed| failed.error)));
         }
         hung.fs.release();
