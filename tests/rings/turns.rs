@@ -114,6 +114,30 @@ fn batches_take_turns_and_keep_to_their_depth() {
     );
 }
 
+/// What the kernel would not do on the spot, its threads do: as many at once as the engine has.
+#[test]
+fn those_that_have_to_wait_do_so_side_by_side() {
+    const READS: usize = 10;
+    for route in [Route::Uring, Route::UringDirect] {
+        let Some(fs) = hanging(LEN) else { return };
+        let Some(reader) = open(&fs.path('a'), route, &engine(READS)) else {
+            continue;
+        };
+        fs.hold(What::Reads);
+        let ranges = ranges(0, READS as u64);
+        let pending = reader.submit(batch(&ranges, Priority::Foreground));
+        for held in fs.wait_for(READS) {
+            fs.answer(held, Answer::Error(libc::EAGAIN));
+        }
+        fs.wait_for(READS);
+        fs.release();
+        for (block, range) in std::iter::zip(pending.wait().unwrap(), ranges) {
+            let right = fs.content('a', range);
+            assert!(block.as_host().unwrap()[..] == right, "{route}");
+        }
+    }
+}
+
 #[test]
 fn bytes_in_flight_are_bounded() {
     let Some(fs) = hanging(LEN) else { return };
