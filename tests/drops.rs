@@ -3,6 +3,9 @@
 #![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
+#[cfg(target_os = "linux")]
+#[path = "drops/in_flight.rs"]
+mod in_flight;
 
 use std::any::Any;
 use std::num::NonZeroUsize;
@@ -81,23 +84,31 @@ fn file() -> (TempDir, PathBuf) {
     (dir, path)
 }
 
-/// Readers of the file by every route that works here, each with threads of its own.
+/// Readers of the file by every route that works here, each with threads of its own and as many requests in flight.
 fn readers(path: &PathBuf, threads: usize) -> Vec<Arc<Opened>> {
     // SAFETY: nobody changes the file.
     let options = unsafe { OpenOptions::new().assume_immutable() };
-    [Route::Pread, Route::PreadDirect, Route::Mmap]
-        .into_iter()
-        .filter_map(|route| {
-            let engine = EngineOptions::default().threads(NonZeroUsize::new(threads).unwrap());
-            let options = options.clone().engine(Engine::new(engine)).only(route);
-            let name = if route == Route::PreadDirect {
-                "odirect"
-            } else {
-                "files"
-            };
-            require(name, options.open(path))
-        })
-        .collect()
+    let threads = NonZeroUsize::new(threads).unwrap();
+    let open = |route: Route, needs: &str| {
+        let engine = EngineOptions::default().threads(threads).depth(threads);
+        let options = options.clone().engine(Engine::new(engine)).only(route);
+        require(needs, options.open(path))
+    };
+    let direct = open(Route::PreadDirect, "odirect");
+    let direct_by_ring = direct
+        .is_some()
+        .then(|| open(Route::UringDirect, "uring"))
+        .flatten();
+    [
+        open(Route::Pread, "files"),
+        open(Route::Mmap, "files"),
+        open(Route::Uring, "uring"),
+        direct,
+        direct_by_ring,
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Reads of `size` bytes each, into watched memory.
@@ -318,6 +329,45 @@ fn a_batch_in_the_queue_of_an_engine_that_goes_is_still_done() {
     for pending in pending {
         let blocks = pending.wait().unwrap();
         assert!(blocks[0].as_host().unwrap() == content());
+    }
+}
+
+#[test]
+fn an_engine_that_was_shut_down_takes_nothing_more() {
+    let (_dir, path) = file();
+    // SAFETY: nobody changes the file.
+    let promised = unsafe { OpenOptions::new().assume_immutable() };
+    let engine = || Engine::new(EngineOptions::default());
+    for options in [
+        OpenOptions::new(),
+        promised.clone(),
+        OpenOptions::new().only(Route::Pread),
+        promised.only(Route::Mmap),
+    ] {
+        let engine = engine();
+        let options = options.engine(engine.clone());
+        let reader = options.open(&path).unwrap();
+        // In the page cache, so that nothing has to be waited for.
+        assert!(reader.read_all().wait().unwrap() == content());
+        assert!(engine.shut_down(Duration::MAX).is_complete());
+        let (tell, released) = mpsc::channel();
+        let mut pending = reader.submit(batch(2, 4096, &tell).any(0..10));
+        for _ in 0..3 {
+            let (at, outcome) = pending.try_next().unwrap();
+            let failed = outcome.unwrap_err();
+            assert!(
+                matches!(failed.error.kind(), ErrorKind::Abandoned),
+                "{failed}"
+            );
+            assert_eq!(failed.dest.is_some(), at < 2, "the memory comes back");
+        }
+        all_released(&released, 2);
+        let again = options.open_async(&path).wait().unwrap_err();
+        assert!(matches!(again.kind(), ErrorKind::Abandoned), "{again}");
+        // What a caller does on its own thread goes on.
+        let mut buf = [0; 10];
+        reader.read_at(5, &mut buf).unwrap();
+        assert_eq!(buf, content()[5..15]);
     }
 }
 

@@ -228,9 +228,17 @@ fn files_by_every_route() {
     // SAFETY: nobody changes the file.
     let promised = unsafe { OpenOptions::new().assume_immutable() };
     check(|| promised.open(&path).unwrap());
+    let uring = OpenOptions::new().only(Route::Uring);
+    if require("uring", uring.open(&path)).is_some() {
+        check(|| uring.open(&path).unwrap());
+    }
     let direct = OpenOptions::new().only(Route::PreadDirect);
     if require("odirect", direct.open(&path)).is_some() {
         check(|| direct.open(&path).unwrap());
+        let uring = OpenOptions::new().only(Route::UringDirect);
+        if require("uring", uring.open(&path)).is_some() {
+            check(|| uring.open(&path).unwrap());
+        }
     }
     // A child has no threads of its parent's engine, and makes its own.
     let engine = || Engine::new(EngineOptions::default());
@@ -241,6 +249,111 @@ fn files_by_every_route() {
             .open(&path)
             .unwrap_or_else(|_| feedwater::open(&path).unwrap())
     });
+}
+
+/// Reads several ranges on this thread; whether they are right.
+#[cfg(target_os = "linux")]
+fn read_here(reader: &impl Reader) -> Result<bool> {
+    let content = content();
+    let mut buffers = [[0; 700]; 5];
+    let places = [0, 1, 9_999, 50_000, 99_300];
+    let mut reads: Vec<_> = std::iter::zip(places, &mut buffers)
+        .map(|(at, buffer)| ReadInto::new(at, buffer))
+        .collect();
+    reader.read_now(&mut reads)?;
+    let right = |at: u64| content[at as usize..at as usize + 700].to_vec();
+    Ok(std::iter::zip(places, buffers).all(|(at, buffer)| buffer[..] == right(at)))
+}
+
+/// The thread that forks has a ring of its own, the engine has one with reads that the kernel has not answered.
+///
+/// They go through the page cache, so that bytes are copied into the parent when they come. Past it, the kernel would
+/// write to pages that parent and child share by then (open(2)).
+#[cfg(target_os = "linux")]
+#[test]
+fn with_reads_in_rings() {
+    use common::hanging::{Hanging, What};
+
+    const PAGE: u64 = 4096;
+    let Some(fs) = require("fuse", Hanging::new(20 * PAGE, false)) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("content");
+    std::fs::write(&path, content()).unwrap();
+    let uring = OpenOptions::new().only(Route::Uring);
+    let Some(plain) = require("uring", uring.open(&path)) else {
+        return;
+    };
+    let engine = Engine::new(EngineOptions::default());
+    let hung = uring.clone().engine(engine.clone());
+    let hung = hung.open(fs.path('a')).unwrap();
+    let ranges: Vec<_> = (0..6).map(|i| 3 * i * PAGE..(3 * i + 1) * PAGE).collect();
+    let options = ReadOptions::default().gap(0);
+    let submit = || hung.submit(Batch::of(ranges.clone()).options(options.clone()));
+
+    let kept = uring.open(&path).unwrap();
+    // Idle rings: of this thread, and of the engine that the process has.
+    assert!(read_here(&plain).unwrap());
+    assert_eq!(plain.read(7..99).wait().unwrap(), content()[7..99]);
+    fs.hold(What::Reads);
+    let (waited, polled) = (submit(), submit());
+    let block = BlockMut::with_capacity(PAGE as usize);
+    let into = hung.submit(Batch::new().read_into(19 * PAGE..20 * PAGE, block));
+    // A page that two reads want is asked for once.
+    fs.wait_for(ranges.len() + 1);
+
+    let mut parents = Some((waited, polled, into));
+    in_child(|| {
+        let (waited, polled, into) = parents.take().unwrap();
+        let own = || Engine::new(EngineOptions::default());
+        checks! {
+            1: all_forked(waited, 6);
+            2: futures::executor::block_on(polled).is_err_and(|error| is_forked(&error));
+            3: { drop(into); true };
+            4: hung.read(0..PAGE).wait().is_err_and(|error| is_forked(&error));
+            5: read_here(&hung).is_err_and(|error| is_forked(&error));
+            6: plain.read(0..10).wait().is_err_and(|error| is_forked(&error));
+            7: read_here(&plain).is_err_and(|error| is_forked(&error));
+            // There is nothing to wait for: its threads are the parent's.
+            8: engine.shut_down(Duration::MAX).is_complete();
+            9: { drop((hung, plain)); true };
+            // By rings of the child's own, of its engine and of this thread.
+            10: uring.open(&path).is_ok_and(|new| {
+                new.read(100..70_000).wait().is_ok_and(|bytes| bytes[..] == content()[100..70_000])
+                    && read_here(&new).is_ok_and(|right| right)
+            });
+            11: {
+                let engine = own();
+                let new = uring.clone().engine(engine.clone()).open(&path);
+                new.is_ok_and(|new| {
+                    new.read_all().wait().is_ok_and(|bytes| bytes[..] == content())
+                        && engine.shut_down(Duration::MAX).is_complete()
+                        && read_here(&new).is_ok_and(|right| right)
+                })
+            };
+        }
+    });
+
+    let (mut waited, polled, into) = parents.take().unwrap();
+    assert!(waited.try_next().is_none(), "the kernel has not answered");
+    fs.release();
+    for (index, outcome) in waited {
+        let right = fs.content('a', ranges[index].clone());
+        assert!(outcome.unwrap().as_host().unwrap()[..] == right);
+    }
+    for (block, range) in futures::executor::block_on(polled)
+        .unwrap()
+        .iter()
+        .zip(&ranges)
+    {
+        assert!(block.as_host().unwrap()[..] == fs.content('a', range.clone()));
+    }
+    let right = fs.content('a', 19 * PAGE..20 * PAGE);
+    assert!(into.wait().unwrap()[0].as_host().unwrap()[..] == right);
+    // The rings serve on, after the readers that the child had were dropped here as well.
+    assert!(read_here(&kept).unwrap());
+    assert_eq!(kept.read(7..99).wait().unwrap(), content()[7..99]);
 }
 
 /// An engine that has everything in flight until it is told to finish.

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::profile::DeviceProfile;
@@ -35,6 +36,8 @@ pub struct EngineOptions {
 const THREADS: NonZeroUsize = NonZeroUsize::new(32).unwrap();
 
 const DEPTH: NonZeroUsize = NonZeroUsize::new(128).unwrap();
+const FOREVER: Duration = Duration::from_secs(1 << 30);
+
 const BYTES_IN_FLIGHT: usize = 32 << 20;
 
 impl Default for EngineOptions {
@@ -113,6 +116,7 @@ struct Inner {
     devices: Devices,
     given: Vec<DeviceProfile>,
     pool: Pool,
+    shut_down: AtomicBool,
 }
 
 impl Engine {
@@ -127,6 +131,7 @@ impl Engine {
             }),
             given: options.profiles,
             pool: Pool::new(options.pool),
+            shut_down: AtomicBool::new(false),
         }))
     }
 
@@ -152,12 +157,20 @@ impl Engine {
     /// [`read_now`](crate::Reader::read_now) belong to their callers; they go on. Not needed at the end of a program:
     /// an engine that is dropped finishes what it has.
     pub fn shut_down(&self, timeout: Duration) -> Shutdown {
-        let deadline = Instant::now() + timeout;
+        let now = Instant::now();
+        // Too far to be told from never: some decades.
+        let deadline = now.checked_add(timeout).unwrap_or(now + FOREVER);
+        self.0.shut_down.store(true, Ordering::Relaxed);
         let rings = self.0.rings.shut_down(deadline);
         let threads = self.0.workers.shut_down(deadline);
         Shutdown {
             left: rings + threads,
         }
+    }
+
+    /// Whether [`shut_down`](Self::shut_down) has begun.
+    pub(super) fn is_shut_down(&self) -> bool {
+        self.0.shut_down.load(Ordering::Relaxed)
     }
 
     pub(super) fn workers(&self) -> &Arc<Workers> {

@@ -14,8 +14,8 @@ use crate::backend::requests::{DirectFile, Look, STREAM, buffered_limits};
 use crate::backend::uring::UringReader;
 use crate::error::{Error, ErrorKind, Refusal, Result};
 use crate::reader::{
-    CachePolicy, Dest, Limits, LocalFile, Read, ReadInto, ReadOptions, Reader, Route, Source,
-    Started, VersionCheck,
+    CachePolicy, Dest, Failed, Limits, LocalFile, Read, ReadInto, ReadOptions, Reader, Route,
+    Source, Started, VersionCheck,
 };
 use crate::sys::{self, FileSystem};
 
@@ -369,6 +369,13 @@ impl FileRoutes {
 
     /// Hands each read to the engine of its route.
     pub(super) fn start(&self, started: Vec<Started>, options: &ReadOptions) {
+        if self.engine.is_shut_down() {
+            for (read, ticket) in started {
+                let error = self.source.error(ErrorKind::Abandoned, read.range);
+                ticket.finish(Err(Failed::new(error, read.dest)));
+            }
+            return;
+        }
         let together = started.len();
         if let [(only, _)] = started.as_slice() {
             let chosen = self.route_of(only, together);

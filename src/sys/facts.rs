@@ -47,10 +47,12 @@ impl FileSystem {
 
 /// Whether an error is about the process or the machine at this moment, so that another try may succeed.
 pub(crate) fn is_passing(error: &std::io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN | libc::EINTR)
-    )
+    // By its kind where it was made anew with more to say.
+    error.kind() == std::io::ErrorKind::OutOfMemory
+        || matches!(
+            error.raw_os_error(),
+            Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN | libc::EINTR)
+        )
 }
 
 /// A block device, as far as the way of reading depends on it.

@@ -136,6 +136,8 @@ pub(crate) const OLD_KERNEL: Confinement = Confinement {
 pub(crate) const MEMLOCK_0: Confinement = Confinement {
     name: "memlock-0",
     needs: "memlock",
+    // Linux before 5.12 and since 6.14 counts the memory of a ring.
+    lifts: &["root", "shared-tmp", "fuse", "uring"],
     limit: Some((libc::RLIMIT_MEMLOCK as i32, 0)),
     ..UNPRIVILEGED
 };
@@ -153,7 +155,7 @@ pub(crate) const FEW_DESCRIPTORS: Confinement = Confinement {
 pub(crate) const UNPRIVILEGED: Confinement = Confinement {
     name: "unprivileged",
     needs: "root",
-    lifts: &["root", "shared-tmp"],
+    lifts: &["root", "shared-tmp", "fuse"],
     nobody: true,
     ..FREE
 };

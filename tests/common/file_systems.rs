@@ -62,7 +62,7 @@ impl FileSystem {
             FileSystem::Ext4Of4KiB => ("on-4k-sectors", "loop", &[]),
             FileSystem::Xfs => ("on-xfs", "xfs", &[]),
             FileSystem::Btrfs => ("on-btrfs", "btrfs", &[]),
-            FileSystem::Fuse => ("on-fuse", "fuse", &["odirect", "residency"]),
+            FileSystem::Fuse => ("on-fuse", "fuse", &["odirect", "residency", "uring"]),
         };
         Confinement {
             name,

@@ -67,6 +67,11 @@ impl Access {
         &self.file
     }
 
+    /// Whether metadata comes from a server that answers when it likes.
+    pub(crate) fn asks_a_server(&self) -> bool {
+        matches!(self.file.file_system(), FileSystem::Network(_))
+    }
+
     pub(crate) fn is_direct(&self) -> bool {
         self.direct.is_some()
     }
@@ -325,12 +330,17 @@ impl Access {
 
     /// The error of a file that has no bytes at an `offset` within its length. The length was fixed at the open, so
     /// something changed: says what, if the file shows it.
-    pub(crate) fn ended(&self, op: &'static str, offset: u64) -> Error {
-        if let Err(changed) = self.file.check_version() {
-            return changed;
+    fn ended(&self, op: &'static str, offset: u64) -> Error {
+        self.explain(no_bytes(op, offset))
+    }
+
+    /// The error, or that the file has changed if that explains it. Asks the system if so.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        let ended = error.io_kind() == io::ErrorKind::UnexpectedEof;
+        match (ended, error.kind()) {
+            (true, ErrorKind::Io { .. }) => self.file.check_version().err().unwrap_or(error),
+            _ => error,
         }
-        let what = format!("no bytes at offset {offset}");
-        Error::io(op, io::Error::new(io::ErrorKind::UnexpectedEof, what))
     }
 
     /// Passes on the hint that `range` will be read.
@@ -339,6 +349,12 @@ impl Access {
             sys::advise(self.file.fd(), range.start, range.end - range.start, true);
         }
     }
+}
+
+/// The error of a source that has no bytes at an `offset` within its length.
+pub(crate) fn no_bytes(op: &'static str, offset: u64) -> Error {
+    let what = format!("no bytes at offset {offset}");
+    Error::io(op, io::Error::new(io::ErrorKind::UnexpectedEof, what))
 }
 
 /// Whether a direct read failed because it was direct.

@@ -1,18 +1,21 @@
 //! Requests cut into pieces, to be claimed one by one by whoever reads them.
 #![allow(unsafe_code)]
 
+use std::mem::ManuallyDrop;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::Context;
 use super::job::{Cause, Job};
 use crate::backend::workers::Work;
 use crate::error::{Error, ErrorKind, Result};
+use crate::reader::Priority;
 use crate::reader::plan::split;
 
-/// From this size on, a copy of all costs more than two more requests.
-const EDGES_FROM: u64 = 128 << 10;
+/// Smaller requests are not cut, and bounced whole if they are not aligned: copying them costs less than another one or
+/// two.
+const WHOLE_BELOW: u64 = 64 << 10;
 
 /// Requests that were handed in together.
 #[derive(Debug)]
@@ -39,17 +42,22 @@ impl Batched {
             let rest = job.rest();
             let before = pieces.len();
             bytes += rest.end - rest.start;
+            if rest.end - rest.start < WHOLE_BELOW {
+                let whole = (!rest.is_empty()).then_some((index, rest));
+                job.set_pieces(usize::from(whole.is_some()));
+                pieces.extend(whole);
+                continue;
+            }
             let head = rest.start.next_multiple_of(align).min(rest.end);
             let tail = (rest.end - rest.end % align).max(head);
-            // What has to be bounced anyway, or is small, is one request with its edges.
+            // What has to be bounced anyway is not cut for its edges.
             let lands = context
                 .access()
                 .direct_file()
                 .is_none_or(|direct| direct.fits(head, job.target_of(head)));
-            let (head, tail) = if lands && tail - head >= EDGES_FROM {
-                (head, tail)
-            } else {
-                (rest.start, rest.end)
+            let (head, tail) = match lands {
+                true => (head, tail),
+                false => (rest.start, rest.end),
             };
             let edges = [rest.start..head, tail..rest.end];
             pieces.extend(split(head..tail, piece).map(|range| (index, range)));
@@ -119,6 +127,12 @@ impl Batched {
         told
     }
 
+    /// Hands out a request, all of whose pieces are done.
+    fn deliver(&self, job: usize, verify: impl FnOnce(&Context) -> Result<()>) {
+        let _delivered = Delivered(self);
+        self.jobs[job].deliver(&self.context, verify);
+    }
+
     /// A guard that does not go away before all requests are delivered.
     pub(crate) fn wait_for_all(self: &Arc<Self>) -> WaitForAll {
         WaitForAll(self.clone())
@@ -170,10 +184,6 @@ impl Piece {
     /// What all pieces of the batch need.
     pub(crate) fn context(&self) -> &Context {
         &self.work.context
-    }
-
-    pub(crate) fn work(&self) -> &Arc<Batched> {
-        &self.work
     }
 
     pub(crate) fn range(&self) -> &Range<u64> {
@@ -230,18 +240,32 @@ impl Piece {
 
     /// Gives it up while the system may still write to its memory, which is never freed.
     pub(crate) fn leak(self) {
+        // Also if telling others panics.
+        let piece = ManuallyDrop::new(self);
         let error = Error::new(ErrorKind::Abandoned);
-        self.job().abandon(&self.work.context.source, &error);
-        std::mem::forget(self);
+        piece.job().abandon(&piece.work.context.source, &error);
     }
 
     fn close(&mut self, verify: impl FnOnce(&Context) -> Result<()>) {
         if std::mem::replace(&mut self.closed, true) {
             return;
         }
-        if self.job().piece_done() {
-            let _delivered = Delivered(&self.work);
-            self.job().deliver(&self.work.context, verify);
+        if !self.job().piece_done() {
+            return;
+        }
+        let context = &self.work.context;
+        if context.apart && self.job().delivery_waits(context) {
+            let delivery: Arc<dyn Work> = Arc::new(Delivery {
+                work: self.work.clone(),
+                job: self.job,
+                begun: AtomicBool::new(false),
+            });
+            let run = context.workers.run(&delivery, 1, Priority::Foreground);
+            if let Err(error) = run {
+                delivery.abandon(&error);
+            }
+        } else {
+            self.work.deliver(self.job, verify);
         }
     }
 }
@@ -254,6 +278,28 @@ impl Drop for Piece {
             self.job().fail(Cause::NotTried(error));
         }
         self.close(Context::verify);
+    }
+}
+
+/// Handing out a request, which may wait, by a thread that may.
+struct Delivery {
+    work: Arc<Batched>,
+    job: usize,
+    begun: AtomicBool,
+}
+
+impl Work for Delivery {
+    fn step(self: Arc<Self>) -> bool {
+        let first = !self.begun.swap(true, Ordering::Relaxed);
+        if first {
+            self.work.deliver(self.job, Context::verify);
+        }
+        first
+    }
+
+    fn abandon(self: Arc<Self>, error: &Error) -> usize {
+        let job = &self.work.jobs[self.job];
+        usize::from(job.abandon(&self.work.context.source, error))
     }
 }
 

@@ -9,10 +9,10 @@ use bytes::Bytes;
 
 use super::Context;
 use super::access::Access;
-use super::salvage::Salvage;
+use super::salvage::{copy_of, salvage};
 use crate::buffer::{Block, BlockMut, Pool};
 use crate::error::{Error, ErrorKind, Result};
-use crate::reader::{Failed, Source, Ticket};
+use crate::reader::{Failed, Source, Ticket, VersionCheck};
 
 /// A read that a request serves.
 #[derive(Debug)]
@@ -45,6 +45,36 @@ pub(crate) enum Cause {
     Read(Error),
     /// It was not tried.
     NotTried(Error),
+}
+
+/// What came of a request.
+enum Settled {
+    All(Result<()>),
+    /// Of each part.
+    Each(Vec<Result<()>>),
+}
+
+impl Settled {
+    fn of(&self, part: usize) -> Result<()> {
+        match self {
+            Settled::All(outcome) => outcome.clone(),
+            Settled::Each(outcomes) => match outcomes.get(part) {
+                Some(outcome) => outcome.clone(),
+                None => Err(Error::new(ErrorKind::Abandoned)),
+            },
+        }
+    }
+}
+
+impl Finish {
+    /// Reads that wait for it.
+    fn parts(&self) -> usize {
+        match self {
+            Finish::Given { .. } => 1,
+            Finish::Shared { parts, .. } => parts.len(),
+            Finish::Borrowed => 0,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -253,77 +283,122 @@ impl Job {
         }
     }
 
+    /// Whether [`deliver`](Self::deliver) may wait for a device or a server.
+    pub(crate) fn delivery_waits(&self, context: &Context) -> bool {
+        let state = self.lock();
+        let asks = context.access.asks_a_server();
+        match (&state.cause, &state.finish) {
+            // Whoever lent the memory waits anyway.
+            (_, None | Some(Finish::Borrowed)) | (Some(Cause::NotTried(_)), _) => false,
+            (None, _) => asks && context.check == VersionCheck::Always,
+            (Some(Cause::Read(_)), Some(finish)) => asks || finish.parts() > 1,
+        }
+    }
+
     /// Hands out what was read, or the reason why not. Called once, after the last piece.
+    ///
+    /// What may wait comes first: until it is over, those who wait can be told that it is given up.
     pub(crate) fn deliver(&self, context: &Context, verify: impl FnOnce(&Context) -> Result<()>) {
         let Context { source, access, .. } = context;
-        let (cause, finish) = {
-            let mut state = self.lock();
-            // The cause stays, for a caller who lent the memory and asks afterwards.
-            (state.cause.clone(), state.finish.take())
+        let Some(outcome) = self.settle(context, verify) else {
+            return;
         };
-        let Some(finish) = finish else { return };
-        let outcome = match (cause, &finish) {
-            (None, Finish::Borrowed) => return, // who lent the memory looks at the version
-            (None, _) => verify(context),
-            (Some(Cause::NotTried(error)), _) => Err(error),
-            (Some(Cause::Read(error)), Finish::Shared { parts, .. })
-                if parts.len() > 1
-                    && matches!(error.kind(), ErrorKind::Io { .. })
-                    && !self.target.load(Ordering::Acquire).is_null() =>
-            {
-                if let Finish::Shared {
-                    block: Some(block),
-                    parts,
-                } = finish
-                {
-                    Salvage::new(self.span.clone(), block, parts).deliver(context);
-                }
-                return;
-            }
-            (Some(Cause::Read(error)), _) => Err(error),
+        let Some(finish) = self.lock().finish.take() else {
+            return;
         };
-        match (finish, outcome) {
-            (Finish::Borrowed, _) => {}
-            (Finish::Given { mut block, part }, Ok(())) => {
-                let len = part.range.end - part.range.start;
-                // SAFETY: the span is the part's range; every byte of it was read.
-                unsafe { block.advance(len as usize) };
-                source.counters().add_route(access.route(), len);
-                part.ticket.finish(Ok(block.freeze()));
-            }
-            (Finish::Given { block, part }, Err(error)) => {
-                let error = source.place(error, part.range);
-                part.ticket.finish(Err(Failed {
-                    error,
-                    dest: Some(block),
-                }));
-            }
-            (
-                Finish::Shared {
-                    block: Some(mut block),
-                    parts,
-                },
-                Ok(()),
-            ) => {
-                let read = self.span.end.min(access.file().len()) - self.span.start;
-                // SAFETY: every byte of the span that lies within the file was read.
-                unsafe { block.advance(read as usize) };
-                let held = block.len();
-                let bytes = frozen(block);
-                for part in parts {
-                    let outcome = self.cut(&bytes, held, &part.range, source);
-                    hand_out(part, outcome, context);
+        match finish {
+            Finish::Borrowed => {}
+            Finish::Given { mut block, part } => match outcome.of(0) {
+                Ok(()) => {
+                    let len = part.range.end - part.range.start;
+                    // SAFETY: the span is the part's range; every byte of it was read.
+                    unsafe { block.advance(len as usize) };
+                    source.counters().add_route(access.route(), len);
+                    part.ticket.finish(Ok(block.freeze()));
                 }
-            }
-            (Finish::Shared { parts, .. }, outcome) => {
+                Err(error) => {
+                    let error = source.place(error, part.range);
+                    part.ticket.finish(Err(Failed {
+                        error,
+                        dest: Some(block),
+                    }));
+                }
+            },
+            Finish::Shared { block: None, parts } => {
                 // Without memory nothing was read, so there is an error.
-                let error = outcome.err();
+                let error = outcome.of(0).err();
                 let error = error.unwrap_or_else(|| Error::new(ErrorKind::Abandoned));
                 for part in parts {
                     hand_out(part, Err(error.clone()), context);
                 }
             }
+            Finish::Shared {
+                block: Some(mut block),
+                parts,
+            } => match outcome {
+                Settled::All(Ok(())) => {
+                    let read = self.span.end.min(access.file().len()) - self.span.start;
+                    // SAFETY: every byte of the span that lies within the file was read.
+                    unsafe { block.advance(read as usize) };
+                    let held = block.len();
+                    let bytes = frozen(block);
+                    for part in parts {
+                        let outcome = self.cut(&bytes, held, &part.range, source);
+                        hand_out(part, outcome, context);
+                    }
+                }
+                outcome => {
+                    for (at, part) in parts.into_iter().enumerate() {
+                        let copied = outcome
+                            .of(at)
+                            .map(|()| copy_of(&block, &self.span, &part.range, context));
+                        hand_out(part, copied, context);
+                    }
+                }
+            },
         }
+    }
+
+    /// What is to be told. `None`: nothing, as who lent the memory looks for himself.
+    fn settle(
+        &self,
+        context: &Context,
+        verify: impl FnOnce(&Context) -> Result<()>,
+    ) -> Option<Settled> {
+        let (cause, borrowed, ranges) = {
+            let state = self.lock();
+            // Else all are told.
+            let finish = state.finish.as_ref()?;
+            let ranges: Vec<_> = match finish {
+                Finish::Shared { parts, .. } => {
+                    parts.iter().map(|part| part.range.clone()).collect()
+                }
+                _ => Vec::new(),
+            };
+            let borrowed = matches!(finish, Finish::Borrowed);
+            (state.cause.clone(), borrowed, ranges)
+        };
+        let target = self.target.load(Ordering::Acquire);
+        Some(match cause {
+            None if borrowed => return None,
+            None => Settled::All(verify(context)),
+            Some(Cause::NotTried(error)) => Settled::All(Err(error)),
+            Some(Cause::Read(error)) => {
+                let error = context.access.explain(error);
+                if borrowed {
+                    self.lock().cause = Some(Cause::Read(error));
+                    return None;
+                }
+                match error.kind() {
+                    ErrorKind::Io { .. } if ranges.len() > 1 && !target.is_null() => {
+                        // SAFETY: all pieces are done, so nobody else writes to the target; the memory is kept until
+                        // `finish` is taken, by `deliver` alone, or for as long as the job lives.
+                        Settled::Each(unsafe { salvage(&self.span, target, &ranges, context) })
+                    }
+                    _ => Settled::All(Err(error)),
+                }
+            }
+        })
     }
 
     /// The bytes of `range`, copied out if they would pin a block of over four times their size.
@@ -354,7 +429,7 @@ fn frozen(block: BlockMut) -> Bytes {
 }
 
 /// Finishes one part with bytes of a shared block, or with the error.
-pub(crate) fn hand_out(part: Part, outcome: Result<Bytes>, context: &Context) {
+fn hand_out(part: Part, outcome: Result<Bytes>, context: &Context) {
     let Context { source, access, .. } = context;
     let len = part.range.end - part.range.start;
     let placed = |error: Error| source.place(error, part.range.clone());

@@ -13,6 +13,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub(crate) use self::access::Access;
+#[cfg_attr(
+    any(
+        not(feature = "io-uring"),
+        not(target_os = "linux"),
+        feedwater_portable
+    ),
+    allow(unused_imports)
+)]
+pub(crate) use self::access::no_bytes;
 pub(crate) use self::batched::Batched;
 #[cfg_attr(
     any(

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use io_uring::{opcode, types};
 
 use super::flight::{Flight, Tally, WAKE};
 use super::ring::Ring;
-use super::sending::{AHEAD, Load, Sending};
+use super::sending::{AHEAD, Load, Sending, WeakLoad, insist};
 use crate::backend::device::{Device, Share};
 use crate::error::{Error, ErrorKind, Refusal};
 use crate::reader::Priority;
@@ -51,19 +51,23 @@ struct Shared {
     doing: AtomicU8,
     /// There is something new in the queue, to be looked at without the lock.
     news: AtomicBool,
+    /// Operations that the kernel has.
+    flying: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     loads: Vec<(Load, Tally, Priority)>,
+    /// All that was handed in and may not be done.
+    open: Vec<WeakLoad>,
+    /// How many of these to look through next time for those that are done.
+    sweep_at: usize,
     /// How to wake it out of its ring, while the thread runs.
     event: Option<Arc<OwnedFd>>,
     /// No more work is taken.
     closed: bool,
-    /// Everything that has not been sent, and who waits for what was, is given up.
+    /// Everything that was handed in is given up.
     abandoned: bool,
-    /// Requests that were in flight when they were given up.
-    left: usize,
 }
 
 impl Driver {
@@ -76,6 +80,7 @@ impl Driver {
                 work: Condvar::new(),
                 doing: AtomicU8::new(Doing::Working as u8),
                 news: AtomicBool::new(false),
+                flying: AtomicUsize::new(0),
             }),
             generation: Generation::current(),
         }
@@ -112,6 +117,7 @@ impl Driver {
                 why: refusal,
             }));
         }
+        queue.remember(&load);
         queue.loads.push((load, tally, priority));
         self.shared.wake(queue);
     }
@@ -143,6 +149,8 @@ impl Driver {
 
     /// Gives up everything: those who wait are told, and what the kernel may still write to is kept until it has.
     /// The number of requests that are with the kernel.
+    ///
+    /// Done here, as the thread may wait for others: a system call for metadata, memory that is slow to go, a waker.
     pub(crate) fn abandon(&self) -> usize {
         let mut queue = self.shared.lock();
         if queue.event.is_none() {
@@ -150,17 +158,14 @@ impl Driver {
         }
         queue.closed = true;
         queue.abandoned = true;
+        let open = std::mem::take(&mut queue.open);
         self.shared.wake(queue);
-        // It does so between two completions: it never waits for anything else than its ring or the queue.
-        let mut queue = self.shared.lock();
-        while queue.abandoned && queue.event.is_some() {
-            queue = self
-                .shared
-                .work
-                .wait(queue)
-                .unwrap_or_else(PoisonError::into_inner);
+        let left = self.shared.flying.load(Ordering::SeqCst);
+        let error = Error::new(ErrorKind::Abandoned);
+        for load in open.iter().filter_map(WeakLoad::upgrade) {
+            insist(|| load.abandon(&error));
         }
-        queue.left
+        left
     }
 }
 
@@ -170,6 +175,17 @@ impl Drop for Driver {
         if self.generation.is_current() {
             self.close();
         }
+    }
+}
+
+impl Queue {
+    /// Keeps what was handed in within reach until it is done.
+    fn remember(&mut self, load: &Load) {
+        if self.open.len() >= self.sweep_at {
+            self.open.retain(WeakLoad::is_open);
+            self.sweep_at = (2 * self.open.len()).max(64);
+        }
+        self.open.push(load.downgrade());
     }
 }
 
@@ -254,14 +270,19 @@ impl Thread {
         let begun = ring.begin(self.shared.kernel_threads as u32);
         self.flight = Some(Flight::new(ring));
         let served = begun.and_then(|()| self.serve());
-        // Whatever ended it: what is in flight is left to the kernel, with its memory; what is not goes back.
-        self.flight = None;
-        let error = match served {
+        self.end(&match served {
             Ok(()) => Error::new(ErrorKind::Abandoned),
             Err(error) => Error::io("io_uring_enter", error),
-        };
-        let sending = self.foreground.drain(..).chain(self.prefetch.drain(..));
-        sending.for_each(|sending| sending.give_up(&error));
+        });
+    }
+
+    /// Whatever ended it: what is in flight is left to the kernel, with its memory; what is not goes back.
+    fn end(&mut self, error: &Error) {
+        self.flight = None;
+        self.shared.flying.store(0, Ordering::SeqCst);
+        for sending in self.foreground.drain(..).chain(self.prefetch.drain(..)) {
+            sending.give_up(error);
+        }
     }
 
     /// Until it is closed and has nothing left to do, or has had nothing for a while.
@@ -272,6 +293,8 @@ impl Thread {
             let Some(flight) = &mut self.flight else {
                 return Ok(());
             };
+            // Whoever gives up counts what the kernel may have.
+            self.shared.flying.store(flight.len(), Ordering::SeqCst);
             // The device goes on while those who wait are told.
             flight.submit()?;
             if let Some(next) = self.foreground.front_mut() {
@@ -295,7 +318,7 @@ impl Thread {
         }
         let mut queue = self.shared.lock();
         let loads = std::mem::take(&mut queue.loads);
-        let abandoned = queue.abandoned;
+        let abandoned = std::mem::take(&mut queue.abandoned);
         drop(queue);
         for (load, tally, priority) in loads {
             let list = match priority {
@@ -312,17 +335,12 @@ impl Thread {
         }
     }
 
+    /// Lets go of what was given up.
     fn abandon(&mut self) {
         let error = Error::new(ErrorKind::Abandoned);
-        let sending = self.foreground.drain(..).chain(self.prefetch.drain(..));
-        sending.for_each(|sending| sending.abandon(&error));
-        let flight = self.flight.as_mut();
-        let left = flight.map_or(0, |flight| flight.abandon(&error));
-        let mut queue = self.shared.lock();
-        queue.abandoned = false;
-        queue.left = left;
-        drop(queue);
-        self.shared.work.notify_all();
+        for sending in self.foreground.drain(..).chain(self.prefetch.drain(..)) {
+            sending.abandon(&error);
+        }
     }
 
     /// Sends pieces as far as the device has room for them.
@@ -386,6 +404,8 @@ impl Thread {
         // Handed in before that was seen?
         let wait = !self.shared.news.load(Ordering::SeqCst);
         let woken = flight.turn(wait);
+        let flying = &self.shared.flying;
+        flying.store(flight.len(), Ordering::SeqCst);
         self.shared
             .doing
             .store(Doing::Working as u8, Ordering::SeqCst);
@@ -431,8 +451,9 @@ impl Thread {
 }
 
 impl Drop for Thread {
-    /// Also when it panicked: another thread may take its place.
+    /// Also when it panicked: those who wait are told, and another thread may take its place.
     fn drop(&mut self) {
+        self.end(&Error::new(ErrorKind::Abandoned));
         let mut queue = self.shared.lock();
         if queue
             .event
@@ -449,7 +470,136 @@ impl Drop for Thread {
         drop(queue);
         self.shared.work.notify_all();
         for (load, ..) in stranded {
-            load.give_up(&Error::new(ErrorKind::Abandoned));
+            insist(|| load.give_up(&Error::new(ErrorKind::Abandoned)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::mpsc;
+
+    use super::super::files::{Files, WholeFile};
+    use super::super::fixture::Fixture;
+    use super::*;
+    use crate::backend::device::Bounds;
+    use crate::buffer::Pool;
+    use crate::error::Result;
+    use crate::reader::{Batch, VersionCheck};
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// `None` where there are no rings.
+    fn driver() -> Option<Driver> {
+        let bounds = Bounds {
+            depth: 4,
+            bytes: 1 << 20,
+        };
+        let driver = Driver::new(Arc::new(Device::new(None, bounds)), 2);
+        match driver.ready() {
+            Ok(()) => Some(driver),
+            Err(why) => {
+                eprintln!("skipped: needs uring: {why}");
+                None
+            }
+        }
+    }
+
+    /// So many reads, and who waits for them.
+    fn reads(fixture: &Fixture, count: u64) -> (Load, crate::reader::Pending) {
+        let context = fixture.buffered();
+        let batch = Batch::of((0..count).map(|i| i * 6000..i * 6000 + 100));
+        let (work, pending) = Fixture::batched(&context, batch, 1000);
+        (Load::Pieces(work), pending)
+    }
+
+    fn submit(driver: &Driver, load: Load) {
+        let tally = Tally::new(driver.device().clone(), None);
+        driver.submit(load, tally, Priority::Foreground);
+    }
+
+    fn abandoned(mut pending: crate::reader::Pending, count: usize) {
+        for _ in 0..count {
+            let (_, outcome) = pending.try_next().expect("told at once");
+            let failed = outcome.unwrap_err();
+            assert!(matches!(failed.error.kind(), ErrorKind::Abandoned));
+        }
+        assert!(pending.try_next().is_none());
+    }
+
+    #[test]
+    fn what_was_handed_in_before_it_is_closed_is_done_and_nothing_after() {
+        let Some(driver) = driver() else { return };
+        let fixture = Fixture::new(200_000);
+        let handed_in: Vec<_> = (0..10)
+            .map(|_| {
+                let (load, pending) = reads(&fixture, 30);
+                submit(&driver, load);
+                pending
+            })
+            .collect();
+        driver.close();
+        let (late, refused) = reads(&fixture, 3);
+        submit(&driver, late);
+        abandoned(refused, 3);
+        assert!(driver.wait_until(Instant::now() + PATIENCE));
+        for mut pending in handed_in {
+            for _ in 0..30 {
+                let (at, outcome) = pending.try_next().expect("done when the thread ends");
+                let at = at as u64 * 6000;
+                let right = fixture.bytes(&(at..at + 100));
+                assert_eq!(outcome.unwrap().as_host().unwrap()[..], *right);
+            }
+        }
+        assert!(driver.ready().is_err(), "it does not begin again");
+        assert_eq!(driver.abandon(), 0);
+        assert_eq!(driver.device().most_requests(), 4);
+    }
+
+    #[test]
+    fn dropped_it_does_what_was_handed_in() {
+        let Some(driver) = driver() else { return };
+        let fixture = Fixture::new(200_000);
+        let (load, pending) = reads(&fixture, 30);
+        submit(&driver, load);
+        drop(driver);
+        assert_eq!(pending.wait().unwrap().len(), 30);
+    }
+
+    #[test]
+    fn panics_of_those_who_are_told_end_nothing() {
+        let Some(driver) = driver() else { return };
+        let fixture = Fixture::new(200_000);
+        let told = Arc::new(AtomicUsize::new(0));
+        let (arrived, at_gate) = mpsc::channel();
+        let (open, gate) = mpsc::channel::<()>();
+        let (arrived, gate) = (Mutex::new(arrived), Mutex::new(gate));
+        let counted = told.clone();
+        let deliver = move |index: usize, _: Result<WholeFile>| {
+            if counted.fetch_add(1, Ordering::SeqCst) == 0 {
+                // The others are waiting, or are in flight, when they are given up.
+                arrived.lock().unwrap().send(()).unwrap();
+                gate.lock().unwrap().recv().unwrap();
+            }
+            std::panic::resume_unwind(Box::new(index));
+        };
+        let paths = vec!["/dev/null".into(); 50];
+        let files = Files::new(paths, Pool::default(), VersionCheck::Always, deliver);
+        submit(&driver, Load::Files(files));
+        at_gate.recv_timeout(PATIENCE).unwrap();
+        let (load, pending) = reads(&fixture, 3);
+        submit(&driver, load);
+        let giving_up = std::thread::scope(|threads| {
+            let giving_up = threads.spawn(|| driver.abandon());
+            let left = giving_up.join().unwrap();
+            // The thread is still in the middle of telling the first one.
+            open.send(()).unwrap();
+            left
+        });
+        assert!(giving_up <= 4, "{giving_up}");
+        assert!(driver.wait_until(Instant::now() + PATIENCE));
+        assert_eq!(told.load(Ordering::SeqCst), 50, "each is told once");
+        abandoned(pending, 3);
     }
 }

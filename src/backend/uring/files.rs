@@ -8,7 +8,7 @@
 use std::ffi::CString;
 use std::fmt;
 use std::io;
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -44,6 +44,8 @@ pub(crate) struct Files {
     paths: Vec<PathBuf>,
     /// The next one that nobody has begun.
     next: AtomicUsize,
+    /// Whoever waits knows what became of it.
+    told: Box<[AtomicBool]>,
     /// Nobody waits any more: what has not been begun is not, what was opened is closed.
     cancelled: AtomicBool,
     pool: Pool,
@@ -61,6 +63,7 @@ impl Files {
         deliver: impl Fn(usize, Result<WholeFile>) + Send + Sync + 'static,
     ) -> Arc<Self> {
         Arc::new(Files {
+            told: paths.iter().map(|_| AtomicBool::new(false)).collect(),
             paths,
             next: AtomicUsize::new(0),
             cancelled: AtomicBool::new(false),
@@ -111,7 +114,21 @@ impl Files {
         }
     }
 
+    /// Gives up everything: who waits is told, and what was opened is closed when the kernel is done.
+    pub(super) fn abandon(&self, error: &Error) {
+        self.cancel();
+        self.give_up(error);
+        for index in 0..self.paths.len() {
+            self.tell(index, Err(error.clone()));
+        }
+    }
+
+    /// Once for each.
     fn tell(&self, index: usize, outcome: Result<WholeFile>) {
+        let told = self.told.get(index);
+        if told.is_none_or(|told| told.swap(true, Ordering::Relaxed)) {
+            return;
+        }
         let named = |error: Error| match self.paths.get(index) {
             Some(path) => error.named(&self.name(path)).by("uring"),
             None => error,
@@ -176,8 +193,6 @@ pub(super) struct FileOperation {
     stage: Stage,
     refusals: u32,
     may_wait: bool,
-    /// Whoever waits knows what became of it.
-    told: bool,
 }
 
 impl FileOperation {
@@ -190,7 +205,6 @@ impl FileOperation {
             stage: Stage::Open,
             refusals: 0,
             may_wait: false,
-            told: false,
         }
     }
 
@@ -372,21 +386,20 @@ impl FileOperation {
         FileStep::Over
     }
 
-    fn tell(&mut self, outcome: Result<WholeFile>) {
-        if !std::mem::replace(&mut self.told, true) {
-            self.files.tell(self.index, outcome);
-        }
+    fn tell(&self, outcome: Result<WholeFile>) {
+        self.files.tell(self.index, outcome);
     }
 
-    /// Tells whoever waits that nothing will come; what is opened is closed when the kernel is done.
-    pub(super) fn abandon(&mut self, error: &Error) {
+    /// Gives it up before it was begun.
+    pub(super) fn give_up(self, error: &Error) {
         self.tell(Err(error.clone()));
     }
 
     /// Gives it up while the kernel may still write to its memory, which is never freed.
-    pub(super) fn leak(mut self) {
-        self.abandon(&Error::new(ErrorKind::Abandoned));
-        std::mem::forget(self);
+    pub(super) fn leak(self) {
+        // Also if telling others panics.
+        let file = ManuallyDrop::new(self);
+        file.tell(Err(Error::new(ErrorKind::Abandoned)));
     }
 }
 

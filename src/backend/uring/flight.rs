@@ -3,7 +3,7 @@
 
 use std::io;
 use std::num::NonZeroUsize;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -67,7 +67,7 @@ impl Operation {
     pub(super) fn give_up(self, error: &Error) {
         match self {
             Operation::Read(read) => read.into_piece().skip(error.clone()),
-            Operation::File(mut file) => file.abandon(error),
+            Operation::File(file) => file.give_up(error),
         }
     }
 
@@ -105,6 +105,11 @@ impl Tally {
     /// Whether both count the same batch.
     pub(super) fn is(&self, other: &Tally) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.0.flying.load(Ordering::Relaxed)
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -149,22 +154,6 @@ impl Flight {
     /// Operations in flight.
     pub(super) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
-    }
-
-    /// Tells all who wait for what is in flight that nothing will come; its memory is kept until the kernel is done.
-    /// The number of operations.
-    pub(super) fn abandon(&mut self, error: &Error) -> usize {
-        let mut left = 0;
-        for flying in self.slots.iter_mut().flatten() {
-            left += 1;
-            match &mut flying.operation {
-                Operation::Read(read) => {
-                    read.piece().work().abandon(error);
-                }
-                Operation::File(file) => file.abandon(error),
-            }
-        }
-        left
     }
 
     /// Sends an operation on its way. The caller has seen that there is room, here and on the device.
@@ -270,7 +259,7 @@ impl Flight {
             return Ok(());
         };
         // What ends here may release memory of others and wake tasks: their panics end here.
-        let again = std::panic::catch_unwind(AssertUnwindSafe(|| match &mut flying.operation {
+        let again = catch_unwind(AssertUnwindSafe(|| match &mut flying.operation {
             Operation::Read(read) => match read.answer(result) {
                 Step::Again => None,
                 Step::Done(outcome) => Some(outcome),
@@ -321,7 +310,162 @@ impl Drop for Flight {
         self.deliver();
         for flying in self.slots.drain(..).flatten() {
             flying.tally.landed(flying.bytes);
-            flying.operation.leak();
+            // It wakes tasks and may release memory of others: their panics end here.
+            let _ = catch_unwind(AssertUnwindSafe(|| flying.operation.leak()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::any::Any;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::super::fixture::Fixture;
+    use super::*;
+    use crate::backend::device::{Bounds, Share};
+    use crate::buffer::{BlockMut, Memory, Place};
+    use crate::reader::{Batch, ReadOptions};
+
+    fn device() -> Arc<Device> {
+        let bounds = Bounds {
+            depth: 64,
+            bytes: 1 << 20,
+        };
+        Arc::new(Device::new(None, bounds))
+    }
+
+    /// A flight of `entries`; `None` where there are no rings.
+    fn flight(entries: u32) -> Option<Flight> {
+        match Ring::new(entries) {
+            Ok(ring) => {
+                ring.begin(4).unwrap();
+                Some(Flight::new(ring))
+            }
+            Err(why) => {
+                eprintln!("skipped: needs uring: {why}");
+                None
+            }
+        }
+    }
+
+    fn launch(flight: &mut Flight, piece: Piece, device: &Arc<Device>, tally: &Tally) {
+        assert!(device.enter(piece.len(), true, Share::Whole));
+        let operation = Operation::read(piece).unwrap();
+        flight.launch(operation, tally).unwrap();
+    }
+
+    fn turn(flight: &mut Flight) {
+        flight.turn(true).unwrap();
+        flight.deliver();
+    }
+
+    fn is_empty(device: &Device) -> bool {
+        // All of it is free for one who is not alone.
+        let fits = device.enter(1 << 20, false, Share::Whole);
+        device.leave(1 << 20);
+        fits
+    }
+
+    #[test]
+    fn all_come_back_and_the_room_with_them() {
+        let Some(mut flight) = flight(4) else { return };
+        let fixture = Fixture::new(100_000);
+        let context = fixture.buffered();
+        let ranges: Vec<_> = (0..15u64).map(|i| i * 6001..i * 6001 + 1500).collect();
+        let (pieces, pending) = Fixture::pieces(&context, Batch::of(ranges.clone()), 1000);
+        assert_eq!(pieces.len(), ranges.len());
+        let device = device();
+        let tally = Tally::new(device.clone(), None);
+        for piece in pieces {
+            while flight.len() == flight.capacity() {
+                turn(&mut flight);
+            }
+            launch(&mut flight, piece, &device, &tally);
+            assert_eq!(tally.len(), flight.len());
+        }
+        while flight.len() > 0 {
+            turn(&mut flight);
+        }
+        assert_eq!(tally.len(), 0);
+        assert!(is_empty(&device));
+        let blocks = pending.wait().unwrap();
+        for (block, range) in blocks.iter().zip(&ranges) {
+            assert_eq!(block.as_host().unwrap()[..], *fixture.bytes(range));
+        }
+    }
+
+    #[test]
+    fn a_file_is_let_go_with_its_last_completion() {
+        let Some(mut flight) = flight(4) else { return };
+        let fixture = Fixture::new(10_000);
+        let context = fixture.buffered();
+        let (pieces, pending) = Fixture::pieces(&context, Batch::of([0..10, 5000..6000]), 1000);
+        let device = device();
+        let tally = Tally::new(device.clone(), None);
+        for piece in pieces {
+            launch(&mut flight, piece, &device, &tally);
+        }
+        while flight.len() > 0 {
+            turn(&mut flight);
+        }
+        pending.wait().unwrap();
+        assert_eq!(Arc::strong_count(context.access()), 1, "kept by the ring");
+    }
+
+    struct Watched(Vec<u8>, Arc<AtomicUsize>);
+
+    // SAFETY: the content of a vector, which does not move and is not touched otherwise.
+    unsafe impl Memory for Watched {
+        fn place(&self) -> Place {
+            Place::Host
+        }
+        fn ptr(&self) -> *mut u8 {
+            self.0.as_ptr().cast_mut()
+        }
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+        fn as_any(&self) -> &dyn Any {
+            self
+        }
+    }
+
+    impl Drop for Watched {
+        fn drop(&mut self) {
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn what_is_in_flight_when_the_ring_goes_is_told_and_its_memory_kept() {
+        let Some(mut flight) = flight(8) else { return };
+        let fixture = Fixture::new(10_000);
+        let context = fixture.buffered();
+        let released = Arc::new(AtomicUsize::new(0));
+        let batch = (0..3).fold(Batch::new(), |batch, i| {
+            let memory = Watched(vec![0; 100], released.clone());
+            batch.read_into(i * 1000..i * 1000 + 100, BlockMut::new(memory))
+        });
+        // Each into its own memory, rather than by way of a block that they share.
+        let batch = batch.options(ReadOptions::default().gap(0));
+        let (mut pieces, mut pending) = Fixture::pieces(&context, batch, 1000);
+        let device = device();
+        let tally = Tally::new(device.clone(), None);
+        for piece in pieces.drain(..2) {
+            launch(&mut flight, piece, &device, &tally);
+        }
+        drop(flight);
+        assert!(is_empty(&device));
+        assert_eq!(tally.len(), 0);
+        for _ in 0..2 {
+            let (_, outcome) = pending.try_next().unwrap();
+            let failed = outcome.unwrap_err();
+            assert!(matches!(failed.error.kind(), ErrorKind::Abandoned));
+            assert!(failed.dest.is_none(), "the kernel may still write to it");
+        }
+        assert!(pending.try_next().is_none(), "it has not been sent");
+        drop((pieces, pending, context));
+        assert_eq!(released.load(Ordering::Relaxed), 1, "of what was not sent");
     }
 }

@@ -9,6 +9,8 @@
 mod driver;
 #[allow(dead_code)] // the layer that reads many files will bring it to users
 mod files;
+#[cfg(test)]
+mod fixture;
 mod flight;
 mod here;
 mod operation;
@@ -37,7 +39,7 @@ use crate::error::{ErrorKind, Refusal, Result};
 use crate::reader::{
     Batch, Pending, ReadInto, ReadOptions, Reader, Route, Source, Started, VersionCheck,
 };
-use crate::sys::Generation;
+use crate::sys::{FileSystem, Generation};
 
 /// Bytes of one request past the page cache.
 const DIRECT_PIECE: u64 = 1 << 20;
@@ -157,6 +159,7 @@ impl UringReader {
         check: VersionCheck,
     ) -> Result<Self, Refusal> {
         facts()?;
+        check_file_system(&file)?;
         file.check_blocking()?;
         let depth = device.bounds().depth;
         let (route, limits, access) = match direct {
@@ -246,6 +249,18 @@ impl UringReader {
             return Ok(Err(self.context.source().place(error, range)));
         }
         Ok(self.context.end_now(reads))
+    }
+}
+
+/// Refuses FUSE: after a short answer of its server to a read past the page cache, the kernel (seen with 6.18) reads on
+/// by itself, from the offset where it began, so that wrong bytes would pass for right ones. Its reads are not
+/// asynchronous anyway: the kernel takes them for always ready, and waits on the spot.
+fn check_file_system(file: &OpenFile) -> Result<(), Refusal> {
+    match file.file_system() {
+        FileSystem::Network("fuse") => Err(Refusal::NotForThisFile {
+            what: "the file is on FUSE, where rings read wrongly after short reads".into(),
+        }),
+        _ => Ok(()),
     }
 }
 

@@ -57,7 +57,7 @@ impl Ring {
     ///
     /// It belongs to the thread that calls [`begin`](Self::begin) first.
     pub(super) fn new(entries: u32) -> Result<Self, Refusal> {
-        // Before Linux 5.12, rings count against RLIMIT_MEMLOCK.
+        // Before Linux 5.12, and again in kernels that were tried (6.18), rings count against RLIMIT_MEMLOCK.
         let sizes = [entries, entries / 4, entries / 16].map(|n| n.max(4));
         let mut refused = None;
         for entries in sizes {
@@ -106,8 +106,9 @@ impl Ring {
         if self.setup.single_issuer {
             self.ring.submitter().register_enable_rings()?;
         }
-        // Linux 5.15; without it the kernel has a bound of its own.
-        let mut most = [kernel_threads.max(1), 1];
+        // Linux 5.15; without it the kernel has a bound of its own. Both kinds, since a read that is to be done by such a
+        // thread from the start counts among those of no regular file: its file has not been looked at by then.
+        let mut most = [kernel_threads.max(1); 2];
         let _ = self.ring.submitter().register_iowq_max_workers(&mut most);
         Ok(())
     }
@@ -226,7 +227,7 @@ pub(super) fn refusal(op: &'static str, error: Option<io::Error>) -> Refusal {
             let limit = crate::sys::locked_memory_limit();
             let limit = limit.map_or("unlimited".into(), |bytes| format!("{bytes} bytes"));
             Refusal::Os {
-                op: "io_uring_setup (memory for the ring; before Linux 5.12 it counts as locked memory)",
+                op: "io_uring_setup (memory for the ring, which counts as locked memory before Linux 5.12 and in new kernels)",
                 source: Arc::new(io::Error::new(
                     error.kind(),
                     format!("{error}; RLIMIT_MEMLOCK is {limit}"),
@@ -297,5 +298,22 @@ mod tests {
                 .to_string()
                 .contains("io_uring_setup failed")
         );
+    }
+
+    #[test]
+    fn what_may_pass_is_not_taken_for_good() {
+        for (code, passes) in [
+            (libc::EMFILE, true),
+            (libc::ENOMEM, true),
+            (libc::EACCES, false),
+        ] {
+            let error = io::Error::from_raw_os_error(code);
+            match refusal("io_uring_setup", Some(error)) {
+                Refusal::Os { source, .. } => {
+                    assert_eq!(crate::sys::is_passing(&source), passes, "{code}");
+                }
+                refusal => panic!("{refusal}"),
+            }
+        }
     }
 }

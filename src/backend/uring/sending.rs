@@ -1,7 +1,8 @@
 //! What is on its way to a ring: work that was handed in, and operations made of it ahead of time.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
 
 use super::files::Files;
 use super::flight::{Operation, Tally};
@@ -22,9 +23,17 @@ impl Load {
         match self {
             Load::Pieces(work) => {
                 let piece = work.claim().ok_or(())?;
-                Ok(piece.if_wanted().and_then(Operation::read))
+                // Of what nobody wants, memory of others is released: its panics end here.
+                let next = || piece.if_wanted().and_then(Operation::read);
+                Ok(catch_unwind(AssertUnwindSafe(next)).unwrap_or(None))
             }
-            Load::Files(files) => Ok(Some(Operation::File(files.claim().ok_or(())?))),
+            Load::Files(files) => {
+                let next = || files.claim().map(Operation::File);
+                match catch_unwind(AssertUnwindSafe(next)) {
+                    Ok(next) => next.map(Some).ok_or(()),
+                    Err(_) => Ok(None),
+                }
+            }
         }
     }
 
@@ -37,15 +46,19 @@ impl Load {
     }
 
     /// Gives up everything: who waits for what was sent is told as well.
-    fn abandon(&self, error: &Error) {
+    pub(super) fn abandon(&self, error: &Error) {
         match self {
             Load::Pieces(work) => {
                 work.abandon(error);
             }
-            Load::Files(files) => {
-                files.cancel();
-                files.give_up(error);
-            }
+            Load::Files(files) => files.abandon(error),
+        }
+    }
+
+    pub(super) fn downgrade(&self) -> WeakLoad {
+        match self {
+            Load::Pieces(work) => WeakLoad::Pieces(Arc::downgrade(work)),
+            Load::Files(files) => WeakLoad::Files(Arc::downgrade(files)),
         }
     }
 
@@ -53,6 +66,39 @@ impl Load {
         match self {
             Load::Pieces(work) => work.context().access().route().name(),
             Load::Files(_) => Route::Uring.name(),
+        }
+    }
+}
+
+/// A [`Load`] that goes when it is done.
+#[derive(Debug)]
+pub(super) enum WeakLoad {
+    Pieces(Weak<Batched>),
+    Files(Weak<Files>),
+}
+
+impl WeakLoad {
+    pub(super) fn upgrade(&self) -> Option<Load> {
+        match self {
+            WeakLoad::Pieces(work) => work.upgrade().map(Load::Pieces),
+            WeakLoad::Files(files) => files.upgrade().map(Load::Files),
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        match self {
+            WeakLoad::Pieces(work) => work.strong_count() > 0,
+            WeakLoad::Files(files) => files.strong_count() > 0,
+        }
+    }
+}
+
+/// Does what tells others until it is through: it wakes tasks and releases memory, and each of their panics ends one
+/// try. What was told stays told, so the next try gets further.
+pub(super) fn insist<T>(mut tell: impl FnMut() -> T) -> T {
+    loop {
+        if let Ok(through) = catch_unwind(AssertUnwindSafe(&mut tell)) {
+            return through;
         }
     }
 }
@@ -118,17 +164,18 @@ impl Sending {
     /// Gives up what has not been sent.
     pub(super) fn give_up(self, error: &Error) {
         for operation in self.ready {
-            operation.give_up(error);
+            // It wakes tasks and releases memory of others: their panics end here.
+            let _ = catch_unwind(AssertUnwindSafe(|| operation.give_up(error)));
         }
         for load in self.loads {
-            load.give_up(error);
+            insist(|| load.give_up(error));
         }
     }
 
     /// Gives up everything: who waits for what was sent is told as well.
     pub(super) fn abandon(self, error: &Error) {
         for load in &self.loads {
-            load.abandon(error);
+            insist(|| load.abandon(error));
         }
         self.give_up(error);
     }
