@@ -37,6 +37,8 @@ pub(crate) struct Access {
 impl Access {
     /// Through the page cache.
     pub(crate) fn buffered(file: Arc<OpenFile>, route: Route, drop_behind: bool) -> Self {
+        // An overlay does not know the flag: asking would be a request in vain.
+        let no_wait = !file.file_system().is_layered();
         Access {
             file,
             route,
@@ -44,7 +46,7 @@ impl Access {
             fall_back: false,
             refused: AtomicBool::new(false),
             drop_behind,
-            no_wait: AtomicBool::new(true),
+            no_wait: AtomicBool::new(no_wait),
             dont_cache: AtomicBool::new(drop_behind),
         }
     }
@@ -112,10 +114,8 @@ impl Access {
     /// Whether the system says that no byte of `range` is in the page cache.
     pub(crate) fn is_cold(&self, range: &Range<u64>) -> bool {
         let len = range.end - range.start;
-        let system = self.file.file_system();
-        !matches!(system, FileSystem::Memory(_))
-            && !system.is_layered() // of which the quick way to ask knows nothing
-            && sys::resident_bytes(self.file.fd(), range.start, len) == Some(0)
+        !matches!(self.file.file_system(), FileSystem::Memory(_))
+            && self.file.resident_bytes(range.start, len) == Some(0)
     }
 
     /// Reads `range` to `target`. The range may reach past the end of the file as far as alignment made it; what
