@@ -26,7 +26,8 @@
 //! | to write files that appear whole or not at all | [`FileSink`], [`copy`](fn@copy) |
 //! | bytes on a device | [`Staged`], [`Transfer`] |
 //! | an engine of your own | [`Reader`], [`Batch::start`], and `conformance` (feature `testing`) |
-//! | threads and memory with bounds of your own | [`Engine`] |
+//! | threads, rings and memory with bounds of your own | [`Engine`] |
+//! | to know by which rules ranges are read, and what was done | [`Opened`], [`Report`] |
 //!
 //! # What holds everywhere
 //! The contract is that of [`Reader`]: complete or a typed error, bounds, versions, places, forks. Memory that the

@@ -208,21 +208,11 @@ impl History {
 
     /// How to read `range`, which is not in the page cache and ends a run of `run` bytes, of a file with `len` bytes on
     /// `device`.
-    pub(super) fn cold(
-        &self,
-        range: &Range<u64>,
-        run: u64,
-        asked: Asked,
-        len: u64,
-        device: &Device,
-    ) -> Cold {
+    pub(super) fn cold(&self, range: &Range<u64>, run: u64, len: u64, device: &Device) -> Cold {
         let bytes = range.end - range.start;
         let follows = run > bytes;
         if bytes < SMALL && follows {
             return Cold::Buffered(Why::InARow);
-        }
-        if bytes < SMALL && asked.now && asked.together == 1 {
-            return Cold::Buffered(Why::OneByOne);
         }
         // Read as often as that, it is worth its place in memory.
         if self.bypassed.load(Ordering::Relaxed) >= len.max(1) && len <= sys::total_memory() / 4 {

@@ -17,18 +17,21 @@ use crate::sys::PerProcess;
 #[non_exhaustive]
 pub struct EngineOptions {
     /// Most threads that wait for devices. Default 32: what a fast disk needs for random reads through `pread`.
-    /// They are started when needed and end after ten idle seconds.
+    /// They are started when needed and end after ten idle seconds. Each ring may have as many of the kernel's own
+    /// threads besides (of each of their two kinds), for files that cannot be read without waiting.
     pub threads: NonZeroUsize,
     /// Most requests in flight on one block device by rings, of all readers together; what nobody waits for
     /// ([`Priority::Prefetch`](crate::Priority::Prefetch)) gets half. Default 128: where random reads of the disks
-    /// that were measured stopped getting faster.
+    /// that were measured stopped getting faster. Every ring may have one request in flight all the same: that of the
+    /// device, and that of each thread in [`read_now`](crate::Reader::read_now), which has room for 128.
     pub depth: NonZeroUsize,
-    /// Most bytes in flight on one block device by rings; one request is always allowed. Default 32 MiB.
+    /// Most bytes in flight on one block device by rings; one request of each ring is always allowed. Default 32 MiB.
     pub bytes_in_flight: usize,
-    /// How fast devices stream, as an earlier process found out ([`Engine::profiles`]); what is not given, the first
-    /// long stream finds out.
+    /// How fast devices stream, as an earlier process found out ([`Engine::profiles`]); the last one for a device
+    /// counts. Default: none. What is not given, the first long stream finds out, within its first 400 MB or so that are
+    /// not in the page cache.
     pub profiles: Vec<DeviceProfile>,
-    /// Bounds of the pool that blocks come from.
+    /// Bounds of the pool that blocks come from. Default: those of [`PoolOptions::default`].
     pub pool: PoolOptions,
 }
 
@@ -140,22 +143,41 @@ impl Engine {
         &self.0.pool
     }
 
-    /// How fast the devices stream that were read so far, as far as it is known: to be saved, and given to
-    /// [`EngineOptions::profile`] by a later process.
+    /// How fast devices stream, as far as it is known: what was found out so far, and what was
+    /// [given](EngineOptions::profiles) for other devices. To be saved, and given to [`EngineOptions::profile`] by a later
+    /// process.
     pub fn profiles(&self) -> Vec<DeviceProfile> {
         let devices = self.0.devices.all();
-        devices
+        let mut profiles: Vec<_> = devices
             .iter()
             .filter_map(|device| DeviceProfile::of(device))
-            .collect()
+            .collect();
+        // Whoever saves them over the old ones must not lose those of a device that was not read this time.
+        for given in self.0.given.iter().rev() {
+            if profiles.iter().all(|known| known.device != given.device) {
+                profiles.push(given.clone());
+            }
+        }
+        profiles
     }
 
-    /// Takes no more work, waits for `timeout` at most until what was handed in is done, and gives up the rest.
+    /// Takes no more work, blocks for `timeout` at most until what was handed in is done, and gives up the rest.
     ///
-    /// Reads that are given up, or submitted later, fail with [`Abandoned`](crate::ErrorKind::Abandoned). Memory that
-    /// the system may still write to (a device that hangs) is kept until it is done, or for ever. Reads of
-    /// [`read_now`](crate::Reader::read_now) belong to their callers; they go on. Not needed at the end of a program:
-    /// an engine that is dropped finishes what it has.
+    /// For good, and for everybody who shares it: shutting down [`Engine::default`] ends the reads of the whole process.
+    /// Reads of files that are given up, or submitted later, fail with [`Abandoned`](crate::ErrorKind::Abandoned). Memory
+    /// that the system may still write to (a device that hangs) is kept until it is done, or for ever. Reads of
+    /// [`read_now`](crate::Reader::read_now) belong to their callers; they go on. So do reads of bytes in memory. Not
+    /// needed at the end of a program: an engine that is dropped finishes what it has.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use feedwater::{Engine, EngineOptions};
+    ///
+    /// let engine = Engine::new(EngineOptions::default());
+    /// // … open and read with it, then:
+    /// let shutdown = engine.shut_down(Duration::from_secs(5));
+    /// assert!(shutdown.is_complete(), "{} left", shutdown.left);
+    /// ```
     pub fn shut_down(&self, timeout: Duration) -> Shutdown {
         let now = Instant::now();
         // Too far to be told from never: some decades.
@@ -202,8 +224,8 @@ impl Engine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Shutdown {
-    /// Requests that the system still had when they were given up. Their memory is not freed before it is done with
-    /// them.
+    /// Requests in rings, and threads, that the system did not let go in time. Their memory is not freed before it is
+    /// done with them.
     pub left: usize,
 }
 

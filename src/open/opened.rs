@@ -18,19 +18,24 @@ use crate::version::Version;
 /// The rules, for each range, in this order:
 ///
 /// 1. A route that was [asked for](super::OpenOptions::only); `O_DIRECT` by rings if [`CachePolicy::Bypass`](crate::CachePolicy::Bypass) was, or by
-///    threads where there are no rings.
+///    threads where there are no rings. [Prefetching](Batch::prefetch) is `pread`'s hint to the kernel in all other cases.
 /// 2. Under the promise of [`assume_immutable`](super::OpenOptions::assume_immutable), views of a mapping for reads that
-///    leave the memory to us.
+///    leave the memory to us, unless they are to be [dropped behind](crate::CachePolicy::DropBehind).
 /// 3. `pread` through the page cache for everything that is in memory anyway, on a network or FUSE file system, to be
-///    [dropped behind](crate::CachePolicy::DropBehind), or a single small range that is read on the spot ([`Reader::read_now`]).
-/// 4. `pread` for what is in the page cache: asked of the system by `cachestat` (or `mincore`, or a touch here and there,
-///    where it does not tell).
-/// 5. What is not in the page cache is read past it, by rings, many requests in flight. Exceptions, which go through the
-///    page cache: small ranges in a row (the kernel reads ahead of them); streams, on a device where that is faster, which
-///    the first long stream finds out by taking turns between both; a file that was read so often that it is worth its
-///    memory; and everything under [`CachePolicy::Keep`](crate::CachePolicy::Keep).
+///    dropped behind, or a single range below 1 MiB that is read on the spot ([`Reader::read_now`]).
+/// 4. `pread` for what is in the page cache (more than a quarter of the range is): asked of the system by `cachestat`;
+///    where it does not tell, from 1 MiB on by `mincore` or a touch here and there, and smaller ranges are taken for cached.
+/// 5. What is not in the page cache is read past it, by rings, many requests in flight. So is what is there only because
+///    the kernel reads ahead of a stream. Exceptions, which go through the page cache: ranges below 128 KiB in a row (the
+///    kernel reads ahead of them); larger ones, on a device where streams are faster that way, which the first long stream
+///    finds out by taking turns between both; a file of which as many bytes as it has were read past the page cache, if
+///    that is a quarter of the memory at most; and everything under [`CachePolicy::Keep`](crate::CachePolicy::Keep). For the last two, ranges
+///    below 1 MiB that are asked for together go by rings too ([`Route::Uring`]).
 ///
 /// Where io_uring is refused, threads do the same by `pread`. [`report`](Self::report) says what was chosen, and why.
+///
+/// If the kernel fails a thread's ring in the middle of [`Reader::read_now`] and what it was given cannot be waited for, the
+/// process is aborted: the kernel might go on writing to memory that is the caller's again.
 #[derive(Debug)]
 pub struct Opened {
     source: Source,

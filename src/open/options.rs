@@ -68,7 +68,7 @@ impl OpenOptions {
         self
     }
 
-    /// Reads by this route and no other: opening fails if it cannot be used, with its own reason.
+    /// Reads by this route and no other: opening fails with [`ErrorKind::Unavailable`] if it cannot be used, and says why.
     #[must_use]
     pub fn only(mut self, route: Route) -> Self {
         self.rules.only = Some(route);
@@ -111,8 +111,8 @@ impl OpenOptions {
     ///
     /// # Errors
     /// [`ErrorKind::Io`] if it cannot be opened, [`ErrorKind::NotAFile`] if it is no regular file,
-    /// [`ErrorKind::Unavailable`] if the route asked for cannot be used, [`ErrorKind::TooLarge`] for an endless
-    /// pseudo file.
+    /// [`ErrorKind::Unavailable`] if the route or policy asked for cannot be used, [`ErrorKind::InvalidOption`] if the
+    /// route cannot drop behind and is to, [`ErrorKind::TooLarge`] for an endless pseudo file.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Arc<Opened>> {
         self.file(OpenFile::open(path.as_ref())?, true)
     }

@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorKind};
 /// let engine = Engine::new(EngineOptions::default().profile(profile));
 /// // … read, and save what was found:
 /// let lines: Vec<String> = engine.profiles().iter().map(|p| p.to_string()).collect();
-/// # assert!(lines.is_empty());
+/// assert_eq!(lines, [saved], "no other device was read");
 /// # Ok::<(), feedwater::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +69,10 @@ impl fmt::Display for DeviceProfile {
 impl FromStr for DeviceProfile {
     type Err = Error;
 
+    /// Reads the line that [`Display`](fmt::Display) prints.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] for anything else.
     fn from_str(line: &str) -> Result<Self, Error> {
         let invalid = || {
             let what = format!("{line:?} is no profile; it is `NAME buffered=BYTES direct=BYTES`");

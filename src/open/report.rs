@@ -20,7 +20,10 @@ pub struct Report {
     /// Bytes of it in the page cache now. `None`: the system does not tell (Linux before 6.5, or a file that this
     /// process may neither own nor write), or there is no file.
     pub resident: Option<u64>,
-    /// Facts that the choice rests on, as `name: value`.
+    /// Facts that the choice rests on, as name and value, as far as they are known: `on` (the file system), `device`,
+    /// `device queue` (requests), `streams` (the rates found), `direct alignment` (bytes), `rings` (how they are set up),
+    /// `most in flight by rings` (requests on the device, of all readers), `bytes in page cache`. For people: values may
+    /// be worded otherwise in another version.
     pub facts: Vec<(&'static str, String)>,
     /// All routes that there are, in the order in which they are thought of.
     pub candidates: Vec<Candidate>,

@@ -311,7 +311,7 @@ impl FileRoutes {
         }
         let cold = self
             .history
-            .cold(range, run, asked, self.file.len(), self.device());
+            .cold(range, run, self.file.len(), self.device());
         match cold {
             Cold::Direct => match self.past_the_cache(asked) {
                 Route::Pread => self.through_the_cache(range, asked, Why::Policy),

@@ -55,6 +55,9 @@ impl std::str::FromStr for Route {
     type Err = Error;
 
     /// The route with this [name](Route::name).
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`], naming all there are.
     fn from_str(name: &str) -> Result<Self> {
         let found = Route::ALL
             .iter()
@@ -93,8 +96,8 @@ macro_rules! counters {
         #[non_exhaustive]
         pub struct CounterSnapshot {
             routes: [u64; ROUTES],
-            /// Most requests that were with the system at once: the depth that was really reached. Not those whose bytes
-            /// were in memory already.
+            /// Most requests that were with the system at once: the depth that was really reached. Views of a mapping and
+            /// what `submit` copied without waiting are none. 0: the engine does not count them.
             pub most_in_flight: u64,
             $($(#[$doc])* pub $name: u64,)*
         }
@@ -142,7 +145,7 @@ counters! {
 }
 
 impl Counters {
-    /// One more request is with the system, until [`end_request`](Self::end_request).
+    /// One more request is with the system, until [`end_request`](Self::end_request): for engines, in pairs.
     pub fn begin_request(&self) {
         let now = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
         if now > self.most_in_flight.load(Ordering::Relaxed) {
@@ -150,7 +153,7 @@ impl Counters {
         }
     }
 
-    /// One request fewer is with the system.
+    /// A request of [`begin_request`](Self::begin_request) is no longer with the system.
     pub fn end_request(&self) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }

@@ -64,8 +64,9 @@ pub enum Priority {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CachePolicy {
-    /// Whatever is fastest now: most of what is not in the cache is read past it and does not stay there (until all of
-    /// the file has been read that way once); everything else goes through it.
+    /// Whatever is fastest now: most of what is not in the cache is read past it and does not stay there (until as many
+    /// bytes as the file has were read that way, if that is a quarter of the memory at most); everything else goes
+    /// through it. The rules: [`Opened`](crate::Opened).
     ///
     /// open(2) advises against direct reads that are under way while the process forks without exec; for such a
     /// program `Keep` is the policy.

@@ -25,16 +25,16 @@ pub struct Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// A good size of one request in bytes, when there is a choice.
+    /// A good size of one request in bytes, when there is a choice. Default 1 MiB.
     pub preferred: usize,
-    /// A good size of one request in bytes while a stream has to wait for its bytes; smaller chunks are then cut from it.
-    /// 0: no larger than the chunks.
+    /// A good size of one request in bytes while a stream ([`Chunks`](super::Chunks)) has to wait for its bytes; smaller
+    /// chunks are then cut from it. Default 0: no larger than the chunks.
     pub stream: usize,
-    /// Ranges at most this many bytes apart are cheaper read in one request.
+    /// Ranges at most this many bytes apart are cheaper read in one request. Default 0.
     pub gap: u64,
-    /// Requests worth having in flight at once.
+    /// Requests worth having in flight at once. Default 1.
     pub depth: usize,
-    /// Offsets and addresses that are multiples of this are read without a bounce. 1: any.
+    /// Offsets and addresses that are multiples of this are read without a bounce. Default 1: any.
     pub align: usize,
 }
 

@@ -160,8 +160,8 @@ impl Device {
         self.most_requests.load(Ordering::Relaxed)
     }
 
-    /// Room for one more request of `bytes`, where `share` of the depth is the asker's to use (all of it: 1). Who has
-    /// nothing in flight gets it in any case, so that nobody waits for another's completions.
+    /// Room for one more request of `bytes`, where `share` of the depth is the asker's to use. Who is `alone`, with nothing
+    /// in flight, gets it in any case, so that nobody waits for another's completions.
     ///
     /// What it adds is taken back by [`leave`](Self::leave).
     pub(crate) fn enter(&self, bytes: u64, alone: bool, share: Share) -> bool {

@@ -171,11 +171,11 @@ impl PreadReader {
         let piece = self.piece_of(range.end - range.start);
         let work = Batched::new(context, vec![job], piece);
         let all_done = work.wait_for_all();
-        let helpers = self.threads_for(&work, &ReadOptions::default()) - 1;
-        if helpers > 0 {
+        let others = self.threads_for(&work, &ReadOptions::default()) - 1;
+        if others > 0 {
             let shared: Arc<dyn Work> = work.clone();
-            // Without helpers it only takes longer.
-            let _ = self.workers().run(&shared, helpers, Priority::Foreground);
+            // Without other threads it only takes longer.
+            let _ = self.workers().run(&shared, others, Priority::Foreground);
         }
         while Work::step(work.clone()) {}
         drop(all_done);

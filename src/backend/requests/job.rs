@@ -98,7 +98,8 @@ struct State {
 }
 
 // SAFETY: `target` points into the block that `finish` keeps, or into memory whose lender waits. Writes to it are
-// to disjoint pieces (`Batched` claims each once), and `finish` is taken only after the last piece.
+// to disjoint pieces (`Batched` claims each once). `deliver` takes `finish` only after the last piece; `abandon` may take
+// it before, and leaves the block in `held`, which stays as long as the job.
 unsafe impl Send for Job {}
 // SAFETY: as above.
 unsafe impl Sync for Job {}
@@ -236,7 +237,7 @@ impl Job {
     ///
     /// # Safety
     /// No other thread reads an overlapping piece, and the memory of the request is kept until this returns: by
-    /// what `deliver` will take, while a piece is not done, or by whoever has taken it.
+    /// `finish` while a piece is not done, by `held` if it was given up, or by whoever lent it.
     pub(crate) unsafe fn read_piece(
         &self,
         piece: &Range<u64>,
@@ -244,7 +245,7 @@ impl Job {
         source: &Source,
         pool: &Pool,
     ) -> Result<()> {
-        // SAFETY: within the target, which is kept until the last piece is done; the piece is the caller's.
+        // SAFETY: within the target; the caller vouches for the piece and for who keeps the memory.
         unsafe { access.read(piece, self.target_of(piece.start), source.counters(), pool) }
     }
 

@@ -394,7 +394,7 @@ impl Thread {
         };
         if !self.armed {
             let poll = opcode::PollAdd::new(types::Fd(self.event.as_raw_fd()), libc::POLLIN as _);
-            // SAFETY: points to nothing; the descriptor is kept.
+            // SAFETY: points to nothing; this thread keeps the event open for longer than the ring (`end`).
             unsafe { flight.push(&poll.build().user_data(WAKE))? };
             self.armed = true;
         }
@@ -481,7 +481,7 @@ mod tests {
     use std::sync::mpsc;
 
     use super::super::files::{Files, WholeFile};
-    use super::super::fixture::Fixture;
+    use super::super::fixture::{Fixture, skipped};
     use super::*;
     use crate::backend::device::Bounds;
     use crate::buffer::Pool;
@@ -500,7 +500,7 @@ mod tests {
         match driver.ready() {
             Ok(()) => Some(driver),
             Err(why) => {
-                eprintln!("skipped: needs uring: {why}");
+                skipped("uring", why);
                 None
             }
         }

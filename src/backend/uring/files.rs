@@ -447,6 +447,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::super::Rings;
+    use super::super::fixture::skipped;
     use super::*;
     use crate::backend::device::{Bounds, Device};
     use crate::reader::ReadOptions;
@@ -479,7 +480,7 @@ mod tests {
         let (files, told) = files(paths.to_vec());
         let rings = Rings::new(4);
         if let Err(why) = rings.read_files(files.clone(), &device(), &ReadOptions::default()) {
-            eprintln!("skipped: needs uring: {why}");
+            skipped("uring", why);
             return None;
         }
         let patience = Duration::from_secs(60);
@@ -695,8 +696,8 @@ mod tests {
         let rings = Rings::new(1);
         let device = device();
         let options = ReadOptions::default().depth(NonZeroUsize::new(3).unwrap());
-        if rings.read_files(files, &device, &options).is_err() {
-            return eprintln!("skipped: needs uring");
+        if let Err(why) = rings.read_files(files, &device, &options) {
+            return skipped("uring", why);
         }
         for _ in 0..50 {
             told.recv_timeout(Duration::from_secs(60))

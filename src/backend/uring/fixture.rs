@@ -15,6 +15,16 @@ use crate::buffer::Pool;
 use crate::reader::{Batch, Pending, Route, Source, VersionCheck};
 use crate::version::Version;
 
+/// Says that a test was skipped for want of `name`, which is a failure if `FEEDWATER_REQUIRE` has it.
+pub(super) fn skipped(name: &str, why: impl std::fmt::Display) {
+    let required = std::env::var("FEEDWATER_REQUIRE").unwrap_or_default();
+    assert!(
+        !required.split(',').any(|required| required == name),
+        "FEEDWATER_REQUIRE has {name}, which is not here: {why}"
+    );
+    eprintln!("skipped: needs {name}: {why}");
+}
+
 pub(super) struct Fixture {
     _dir: TempDir,
     file: Arc<OpenFile>,
@@ -61,7 +71,7 @@ impl Fixture {
         let direct = match DirectFile::open(&self.file) {
             Ok(direct) => Arc::new(direct),
             Err(why) => {
-                eprintln!("skipped: needs odirect: {why}");
+                skipped("odirect", why);
                 return None;
             }
         };

@@ -243,7 +243,7 @@ impl Flight {
         let verdicts = &mut self.verdicts;
         for (operation, outcome) in self.landed.drain(..) {
             // It may release memory of others and wake tasks: their panics end here.
-            let _ = std::panic::catch_unwind(AssertUnwindSafe(|| match operation {
+            let _ = catch_unwind(AssertUnwindSafe(|| match operation {
                 Operation::Read(read) => read
                     .into_piece()
                     .finish(outcome, |context| verdicts.of(context)),
@@ -321,7 +321,7 @@ mod tests {
     use std::any::Any;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use super::super::fixture::Fixture;
+    use super::super::fixture::{Fixture, skipped};
     use super::*;
     use crate::backend::device::{Bounds, Share};
     use crate::buffer::{BlockMut, Memory, Place};
@@ -343,7 +343,7 @@ mod tests {
                 Some(Flight::new(ring))
             }
             Err(why) => {
-                eprintln!("skipped: needs uring: {why}");
+                skipped("uring", why);
                 None
             }
         }

@@ -29,12 +29,12 @@ pub(super) fn read(
     device: &Arc<Device>,
     kernel_threads: usize,
 ) -> Result<(), Refusal> {
-    let busy = |_| Refusal::NotForThisFile {
+    let busy = || Refusal::NotForThisFile {
         what: "the thread is ending, or in the middle of another read".into(),
     };
     RING.try_with(|ring| {
         let Ok(mut slot) = ring.try_borrow_mut() else {
-            return Err(busy(()));
+            return Err(busy());
         };
         let flight = match &mut *slot {
             Some(flight) if flight.ring().is_current() => flight,
@@ -60,7 +60,7 @@ pub(super) fn read(
         }
         Ok(())
     })
-    .unwrap_or_else(|_| Err(busy(())))
+    .unwrap_or_else(|_| Err(busy()))
 }
 
 fn serve(

@@ -232,8 +232,8 @@ impl UringReader {
                 .take(PORTION)
                 .map(|read| {
                     let (range, target) = (read.range(), read.buf.as_mut_ptr());
-                    // SAFETY: the buffers are borrowed for longer than this call, which returns when nothing is in
-                    // flight.
+                    // SAFETY: the buffers are borrowed for longer than this call. `here::read` does not return, nor
+                    // unwind, while anything is in flight (`Landing`); what was not sent is never written to.
                     unsafe { Job::borrowed(range, target) }
                 })
                 .collect();

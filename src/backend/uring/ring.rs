@@ -243,6 +243,7 @@ pub(super) fn refusal(op: &'static str, error: Option<io::Error>) -> Refusal {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixture::skipped;
     use super::*;
     use io_uring::opcode;
 
@@ -254,8 +255,8 @@ mod tests {
 
     #[test]
     fn every_rung_of_the_ladder_works() {
-        if super::super::probe::facts().is_err() {
-            return eprintln!("skipped: needs io_uring");
+        if let Err(why) = super::super::probe::facts() {
+            return skipped("uring", why);
         }
         for setup in LADDER {
             let mut ring = ring(*setup);
@@ -274,8 +275,8 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_stays_with_the_caller() {
-        if super::super::probe::facts().is_err() {
-            return eprintln!("skipped: needs io_uring");
+        if let Err(why) = super::super::probe::facts() {
+            return skipped("uring", why);
         }
         let mut ring = ring(LADDER[0]);
         let nop = opcode::Nop::new().build();
