@@ -499,6 +499,11 @@ fn what_is_joined_needs_no_larger_block_than_each_alone() {
             let right = &content[range.start as usize..range.end as usize];
             assert!(block.as_host().unwrap() == right, "{range:?}");
         }
+        // Nor do streams ask for more at once.
+        let chunks = reader.chunks(0..3 << 20, feedwater::ChunkOptions::default());
+        let streamed: Vec<u8> = chunks.flat_map(|chunk| chunk.unwrap()).collect();
+        assert!(streamed == content);
+        assert!(reader.source().limits().stream <= 1 << 20);
         // Alignment is not the caller's business, nor is what bytes pass through.
         let odd = 7..7 + (1 << 20);
         let right = &content[7..7 + (1 << 20)];

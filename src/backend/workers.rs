@@ -147,8 +147,12 @@ impl Workers {
         drop(queue);
         let error = Error::new(ErrorKind::Abandoned);
         for work in queued.into_iter().chain(running.iter().cloned()) {
-            // It wakes tasks and releases memory of others: their panics end here.
-            let _ = std::panic::catch_unwind(AssertUnwindSafe(|| work.abandon(&error)));
+            // It wakes tasks and releases memory of others, and each of their panics ends one try: what was told stays
+            // told, so the next one gets further.
+            let tell = || work.clone().abandon(&error);
+            while std::panic::catch_unwind(AssertUnwindSafe(tell)).is_err() {}
+            // Also what goes with it.
+            let _ = std::panic::catch_unwind(AssertUnwindSafe(|| drop(work)));
         }
         running.len()
     }
@@ -384,6 +388,44 @@ mod tests {
         open.send(()).unwrap();
         drop((hanging, queued, workers, done));
         assert_eq!(order.iter().collect::<Vec<_>>(), ["hangs"]);
+    }
+
+    #[test]
+    fn panics_of_those_who_are_told_leave_nobody_untold() {
+        /// Hangs; each of its waiters panics when told.
+        struct Untold {
+            left: AtomicUsize,
+            arrived: mpsc::Sender<()>,
+            gate: Mutex<mpsc::Receiver<()>>,
+        }
+        impl Work for Untold {
+            fn step(self: Arc<Self>) -> bool {
+                self.arrived.send(()).unwrap();
+                let _ = self.gate.lock().unwrap().recv();
+                false
+            }
+            fn abandon(self: Arc<Self>, _: &Error) -> usize {
+                while self.left.load(Ordering::Relaxed) > 0 {
+                    self.left.fetch_sub(1, Ordering::Relaxed);
+                    std::panic::resume_unwind(Box::new("a waker"));
+                }
+                0
+            }
+        }
+        let workers = Workers::new(1);
+        let (arrived, at_gate) = mpsc::channel();
+        let (open, gate) = mpsc::channel();
+        let untold = Arc::new(Untold {
+            left: 3.into(),
+            arrived,
+            gate: Mutex::new(gate),
+        });
+        let work: Arc<dyn Work> = untold.clone();
+        workers.run(&work, 1, Priority::Foreground).unwrap();
+        at_gate.recv().unwrap();
+        assert_eq!(workers.shut_down(Instant::now()), 1);
+        assert_eq!(untold.left.load(Ordering::Relaxed), 0);
+        drop(open);
     }
 
     #[test]

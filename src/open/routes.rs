@@ -145,6 +145,15 @@ impl FileRoutes {
 
     /// What suits the route that all reads will take, if there is one.
     pub(super) fn limits(&self) -> Limits {
+        let limits = self.limits_of_route();
+        // No request is larger than a block may be.
+        let most = self.engine.pool().max_block().max(1);
+        let stream = limits.stream.min(most);
+        let preferred = limits.preferred.min(most);
+        limits.stream(stream).preferred(preferred)
+    }
+
+    fn limits_of_route(&self) -> Limits {
         let demanded = match (self.rules.only, self.rules.demands_direct()) {
             (Some(Route::Uring), _) => self.uring.get().and_then(|r| r.as_ref().ok()),
             (Some(Route::UringDirect), _) => self.uring_direct.get().and_then(|r| r.as_ref().ok()),

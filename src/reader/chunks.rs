@@ -15,7 +15,7 @@ use super::Reader;
 use super::batch::Batch;
 use super::options::ReadOptions;
 use super::pending::PendingRead;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// How [`ReaderExt::chunks`](super::ReaderExt::chunks) reads.
 #[derive(Clone, Debug)]
@@ -183,19 +183,26 @@ impl<R: Reader + ?Sized> Chunks<R> {
         Some(chunk)
     }
 
-    /// The first chunk of a request that is done.
-    fn delivered(&mut self, range: Range<u64>, result: Result<Bytes>) -> Result<Bytes> {
+    /// The first chunk of a request that is done. `None`: it is to be asked for again, chunk by chunk.
+    fn delivered(&mut self, range: Range<u64>, result: Result<Bytes>) -> Option<Result<Bytes>> {
         match result {
             Ok(bytes) => {
                 self.read = (range.start, bytes);
                 // Not empty, as no request is.
-                Ok(self.cut().unwrap_or_default())
+                Some(Ok(self.cut().unwrap_or_default()))
             }
             Err(error) => {
                 self.ahead.clear();
                 self.in_flight = 0;
+                let several = range.end - range.start > self.size - range.start % self.size;
+                if several && is_of_a_part(&error) {
+                    // One bad spot fails its own chunk, and none of those before it.
+                    self.rest.start = range.start;
+                    self.large = self.size;
+                    return None;
+                }
                 self.rest.start = self.rest.end;
-                Err(error)
+                Some(Err(error))
             }
         }
     }
@@ -211,10 +218,14 @@ impl<R: Reader + ?Sized> Iterator for Chunks<R> {
         if let Some(chunk) = self.cut() {
             return Some(Ok(chunk));
         }
-        self.top_up();
-        let (range, pending) = self.ahead.pop_front()?;
-        let result = pending.wait();
-        Some(self.delivered(range, result))
+        loop {
+            self.top_up();
+            let (range, pending) = self.ahead.pop_front()?;
+            let result = pending.wait();
+            if let Some(first) = self.delivered(range, result) {
+                return Some(first);
+            }
+        }
     }
 }
 
@@ -245,17 +256,117 @@ impl<R: Reader + ?Sized> Stream for ChunkStream<R> {
         if let Some(chunk) = this.cut() {
             return Poll::Ready(Some(Ok(chunk)));
         }
-        this.top_up();
-        let Some((range, pending)) = this.ahead.front_mut() else {
-            return Poll::Ready(None);
-        };
-        match Pin::new(pending).poll(cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(result) => {
-                let range = range.clone();
-                this.ahead.pop_front();
-                Poll::Ready(Some(this.delivered(range, result)))
+        loop {
+            this.top_up();
+            let Some((range, pending)) = this.ahead.front_mut() else {
+                return Poll::Ready(None);
+            };
+            let Poll::Ready(result) = Pin::new(pending).poll(cx) else {
+                return Poll::Pending;
+            };
+            let range = range.clone();
+            this.ahead.pop_front();
+            if let Some(first) = this.delivered(range, result) {
+                return Poll::Ready(Some(first));
             }
         }
+    }
+}
+
+/// Whether a smaller request may do where this one failed.
+fn is_of_a_part(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Io { .. } | ErrorKind::OutOfMemory { .. }
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reader::{Failed, Limits, Pending, ReadInto, Source};
+    use crate::version::Version;
+
+    const LEN: u64 = 100;
+
+    /// Never at once, and no request that touches byte 37, or is longer than `most`, succeeds.
+    #[derive(Debug)]
+    struct BadSpot {
+        source: Source,
+        most: u64,
+    }
+
+    impl Reader for BadSpot {
+        fn source(&self) -> &Source {
+            &self.source
+        }
+
+        fn submit(&self, batch: Batch) -> Pending {
+            let (started, _, pending) = batch.start(&self.source);
+            for (read, ticket) in started {
+                let Range { start, end } = read.range;
+                let outcome = if end - start > self.most {
+                    let (wanted, cap) = (end - start, self.most);
+                    Err(Error::new(ErrorKind::OutOfMemory { wanted, cap }))
+                } else if (start..end).contains(&37) {
+                    let bad = std::io::Error::from_raw_os_error(libc::EIO);
+                    Err(Error::io("read", bad))
+                } else {
+                    Ok(Bytes::from_iter(start as u8..end as u8))
+                };
+                // Afterwards, so that the request has to be waited for.
+                let outcome = outcome.map(Into::into).map_err(Failed::from);
+                std::thread::spawn(move || ticket.finish(outcome));
+            }
+            pending
+        }
+
+        fn read_now(&self, _: &mut [ReadInto<'_>]) -> Result<()> {
+            unreachable!("chunks are submitted")
+        }
+    }
+
+    fn chunks(range: Range<u64>, most: u64) -> Chunks<BadSpot> {
+        let source = Source::new(
+            "bad",
+            "test",
+            Version::immutable(LEN),
+            Limits::default().stream(40),
+        );
+        let options = ChunkOptions::default().size(10).window(160);
+        let mut chunks = Chunks::new(Arc::new(BadSpot { source, most }), range, options);
+        // As if the first request had had to wait.
+        chunks.waits = true;
+        assert_eq!(chunks.large, 40);
+        chunks
+    }
+
+    #[test]
+    fn a_bad_spot_fails_its_own_chunk_and_none_before_it() {
+        for start in [0, 3] {
+            let mut chunks = chunks(start..LEN, LEN);
+            let mut at = start;
+            for end in [10, 20, 30] {
+                assert_eq!(chunks.remaining(), LEN - at);
+                let chunk = chunks.next().unwrap().unwrap();
+                assert_eq!(chunk, Bytes::from_iter(at as u8..end as u8));
+                at = end;
+            }
+            let error = chunks.next().unwrap().unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::Io { .. }), "{error}");
+            assert_eq!((error.offset(), error.length()), (Some(30), Some(10)));
+            assert!(chunks.next().is_none());
+            assert_eq!(chunks.remaining(), 0);
+        }
+    }
+
+    #[test]
+    fn requests_that_may_not_be_large_are_as_small_as_chunks() {
+        let mut chunks = chunks(40..LEN, 10);
+        for at in (40..LEN).step_by(10) {
+            let chunk = chunks.next().unwrap().unwrap();
+            assert_eq!(chunk, Bytes::from_iter(at as u8..at as u8 + 10));
+        }
+        assert!(chunks.next().is_none());
     }
 }
