@@ -277,7 +277,7 @@ fn a_device_that_is_known_to_stream_better_through_the_cache_does() {
 #[test]
 fn a_long_stream_finds_out_which_way_is_better_and_tells() {
     // Six windows of 64 MiB, and some beyond.
-    let Some(file) = cold_file(420 * MIB) else {
+    let Some(file) = cold_file(480 * MIB) else {
         return;
     };
     let engine = Engine::new(EngineOptions::default());
@@ -289,7 +289,7 @@ fn a_long_stream_finds_out_which_way_is_better_and_tells() {
         file.check(at, &chunk);
         at += chunk.len() as u64;
     }
-    assert_eq!(at, 420 * MIB as u64);
+    assert_eq!(at, 480 * MIB as u64);
     for route in [Route::Pread, Route::UringDirect] {
         let bytes = by(&reader, route);
         assert!(bytes >= 100 * MIB as u64, "{route}: {bytes}");

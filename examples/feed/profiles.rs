@@ -1,9 +1,9 @@
 //! What is known of how fast devices stream, kept in a file between runs.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-use feedwater::{Engine, EngineOptions};
+use feedwater::{Engine, EngineOptions, SinkOptions};
 
 use crate::Failure;
 
@@ -34,5 +34,10 @@ pub(crate) fn save(path: Option<&Path>, engine: &Engine) -> Result<(), Failure> 
         .iter()
         .map(|profile| format!("{profile}\n"))
         .collect();
-    std::fs::write(path, lines).map_err(|error| format!("{}: {error}", path.display()).into())
+    // Whole or not at all, whatever happens meanwhile.
+    let mut sink = SinkOptions::new().create(path)?;
+    sink.write_all(lines.as_bytes())
+        .map_err(|error| format!("{}: {error}", path.display()))?;
+    sink.commit()?;
+    Ok(())
 }

@@ -201,7 +201,9 @@ impl History {
         {
             return false;
         }
-        let beyond = range.end.saturating_add(device.read_ahead() + SAMPLED_FROM);
+        // As far as reading ahead may have come, of requests that are under way as well.
+        let ahead = 2 * device.read_ahead() + (16 << 20);
+        let beyond = range.end.saturating_add(ahead);
         let len = SAMPLED_FROM.min(file.len().saturating_sub(beyond));
         len > 0 && residency(file, &(beyond..beyond + len)) == Residency::Cold
     }
@@ -219,7 +221,8 @@ impl History {
             return Cold::Buffered(Why::Kept);
         }
         let way = match device.rates() {
-            Some(rates) if bytes >= SMALL => rates.better(),
+            // What is scattered is no stream.
+            Some(rates) if bytes >= SMALL && (follows || bytes >= LONG) => rates.better(),
             None if follows && run >= LONG => self.on_trial(bytes, device),
             _ => Way::Direct,
         };

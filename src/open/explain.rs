@@ -36,6 +36,10 @@ impl FileRoutes {
                 device.most_requests().to_string(),
             ));
         }
+        let reasons = self.reasons_in_words();
+        if !reasons.is_empty() {
+            facts.push(("ranges through the page cache", reasons));
+        }
         if let Some(resident) = resident {
             facts.push(("bytes in page cache", resident.to_string()));
         }
@@ -118,13 +122,16 @@ impl FileRoutes {
             }
             CachePolicy::Auto | CachePolicy::Bypass => {}
         }
-        let reasons: Vec<_> = self
-            .reasons()
-            .map(|(why, count): (Why, u64)| format!("{count} {}", why.text()))
-            .collect();
-        if reasons.is_empty() {
-            return "nothing was read".into();
+        match self.reasons_in_words() {
+            reasons if reasons.is_empty() => "nothing was read".into(),
+            reasons => format!("ranges read through the page cache: {reasons}").into(),
         }
-        format!("ranges read through the page cache: {}", reasons.join(", ")).into()
+    }
+
+    /// Why ranges were read through the page cache, and how many.
+    fn reasons_in_words(&self) -> String {
+        let words = |(why, count): (Why, u64)| format!("{count} {}", why.text());
+        let reasons: Vec<_> = self.reasons().map(words).collect();
+        reasons.join(", ")
     }
 }

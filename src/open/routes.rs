@@ -113,6 +113,11 @@ impl FileRoutes {
             let engine = route.name();
             Err(Error::new(ErrorKind::Unavailable { engine, why }).named(self.file.name()))
         };
+        if rules.policy == CachePolicy::Keep && rules.demands_direct() {
+            let what = "what is read past the page cache is not kept there; ask for pread or uring, or for no route";
+            let kind = ErrorKind::InvalidOption { what: what.into() };
+            return Err(Error::new(kind).named(self.file.name()));
+        }
         let only = match rules.only {
             Some(only @ (Route::PreadDirect | Route::UringDirect)) => only,
             Some(only) if rules.policy == CachePolicy::Bypass => {
@@ -154,29 +159,29 @@ impl FileRoutes {
     }
 
     fn limits_of_route(&self) -> Limits {
-        let demanded = match (self.rules.only, self.rules.demands_direct()) {
-            (Some(Route::Uring), _) => self.uring.get().and_then(|r| r.as_ref().ok()),
-            (Some(Route::UringDirect), _) => self.uring_direct.get().and_then(|r| r.as_ref().ok()),
-            (_, true) => {
-                if let Some(Ok(direct)) = self.direct.get() {
-                    return direct.source().limits();
-                }
-                None
-            }
-            _ => None,
+        let now = Asked {
+            now: true,
+            ours: false,
+            together: 2,
         };
-        match demanded {
-            Some(uring) => uring.source().limits(),
-            None => {
-                let limits = buffered_limits(self.engine.workers().most());
-                let local = matches!(self.file.file_system(), FileSystem::Local(_));
-                // What is not in the page cache will be read past it.
-                if self.rules.only.is_none() && self.rules.policy == CachePolicy::Auto && local {
-                    return limits.stream(STREAM);
-                }
-                limits
-            }
+        let route = match self.rules.only {
+            Some(only) => only,
+            None if self.rules.policy == CachePolicy::Bypass => self.past_the_cache(now),
+            None => Route::Pread,
+        };
+        if let Some(uring) = self.ring_of(route) {
+            return uring.source().limits();
         }
+        if let (Route::PreadDirect, Some(Ok(direct))) = (route, self.direct.get()) {
+            return direct.source().limits();
+        }
+        let limits = buffered_limits(self.engine.workers().most());
+        let local = matches!(self.file.file_system(), FileSystem::Local(_));
+        // What is not in the page cache will be read past it.
+        if self.rules.only.is_none() && self.rules.policy == CachePolicy::Auto && local {
+            return limits.stream(STREAM);
+        }
+        limits
     }
 
     /// The descriptor past the page cache, which readers of both kinds share.
@@ -464,7 +469,7 @@ impl FileRoutes {
             return self.now(chosen.route, reads);
         }
         let mut groups: Vec<(Route, Vec<ReadInto<'_>>)> = Vec::new();
-        for read in reads.iter_mut() {
+        for read in reads.iter_mut().filter(|read| !read.buf.is_empty()) {
             let route = self.choose(&read.range(), asked).route;
             let read = ReadInto::new(read.offset, &mut *read.buf);
             match groups.iter_mut().find(|(other, _)| *other == route) {

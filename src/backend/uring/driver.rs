@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -164,6 +165,7 @@ impl Driver {
         let error = Error::new(ErrorKind::Abandoned);
         for load in open.iter().filter_map(WeakLoad::upgrade) {
             insist(|| load.abandon(&error));
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(load)));
         }
         left
     }
@@ -267,7 +269,7 @@ impl Thread {
     }
 
     fn run(&mut self, ring: Ring) {
-        let begun = ring.begin(self.shared.kernel_threads as u32);
+        let begun = ring.begin(self.shared.kernel_threads);
         self.flight = Some(Flight::new(ring));
         let served = begun.and_then(|()| self.serve());
         self.end(&match served {
@@ -278,8 +280,9 @@ impl Thread {
 
     /// Whatever ended it: what is in flight is left to the kernel, with its memory; what is not goes back.
     fn end(&mut self, error: &Error) {
-        self.flight = None;
-        self.shared.flying.store(0, Ordering::SeqCst);
+        if let Some(flight) = self.flight.take() {
+            self.shared.flying.store(flight.len(), Ordering::SeqCst);
+        }
         for sending in self.foreground.drain(..).chain(self.prefetch.drain(..)) {
             sending.give_up(error);
         }
@@ -293,14 +296,16 @@ impl Thread {
             let Some(flight) = &mut self.flight else {
                 return Ok(());
             };
-            // Whoever gives up counts what the kernel may have.
-            self.shared.flying.store(flight.len(), Ordering::SeqCst);
+            // Whoever gives up counts what the kernel may have, and what is being told.
+            let open = flight.len() + flight.untold();
+            self.shared.flying.store(open, Ordering::SeqCst);
             // The device goes on while those who wait are told.
             flight.submit()?;
             if let Some(next) = self.foreground.front_mut() {
                 next.prepare(AHEAD);
             }
             flight.deliver();
+            self.shared.flying.store(flight.len(), Ordering::SeqCst);
             if flight.len() == 0 {
                 if self.idle() {
                     continue;
@@ -404,8 +409,6 @@ impl Thread {
         // Handed in before that was seen?
         let wait = !self.shared.news.load(Ordering::SeqCst);
         let woken = flight.turn(wait);
-        let flying = &self.shared.flying;
-        flying.store(flight.len(), Ordering::SeqCst);
         self.shared
             .doing
             .store(Doing::Working as u8, Ordering::SeqCst);

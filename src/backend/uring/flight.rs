@@ -156,6 +156,11 @@ impl Flight {
         self.slots.len() - self.free.len()
     }
 
+    /// Operations that have landed, and of which those who wait do not know yet.
+    pub(super) fn untold(&self) -> usize {
+        self.landed.len()
+    }
+
     /// Sends an operation on its way. The caller has seen that there is room, here and on the device.
     pub(super) fn launch(&mut self, operation: Operation, tally: &Tally) -> io::Result<()> {
         let bytes = operation.bytes();
@@ -173,7 +178,20 @@ impl Flight {
             bytes,
             tally: tally.clone(),
         });
-        self.ask(slot)
+        let asked = self.ask(slot);
+        if asked.is_err()
+            && let Some(flying) = self.slots[slot].take()
+        {
+            // The kernel never heard of it.
+            self.free.push(slot);
+            flying.tally.landed(flying.bytes);
+            let error = Error::new(ErrorKind::Abandoned);
+            if let Operation::Read(read) = &flying.operation {
+                read.landed();
+            }
+            self.landed.push((flying.operation, Err(error)));
+        }
+        asked
     }
 
     /// Pushes what the operation in `slot` asks for next.

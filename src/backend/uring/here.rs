@@ -41,7 +41,7 @@ pub(super) fn read(
             // None yet, or that of the parent of this process.
             empty => {
                 let ring = Ring::new(ENTRIES)?;
-                ring.begin(kernel_threads as u32)
+                ring.begin(kernel_threads)
                     .map_err(|error| refusal("io_uring_register", Some(error)))?;
                 empty.insert(Flight::new(ring))
             }

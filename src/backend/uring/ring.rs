@@ -102,13 +102,14 @@ impl Ring {
 
     /// Makes the calling thread its owner, and bounds the kernel's own threads that wait for files whose file system
     /// cannot read without waiting.
-    pub(super) fn begin(&self, kernel_threads: u32) -> io::Result<()> {
+    pub(super) fn begin(&self, kernel_threads: usize) -> io::Result<()> {
         if self.setup.single_issuer {
             self.ring.submitter().register_enable_rings()?;
         }
         // Linux 5.15; without it the kernel has a bound of its own. Both kinds, since a read that is to be done by such a
         // thread from the start counts among those of no regular file: its file has not been looked at by then.
-        let mut most = [kernel_threads.max(1); 2];
+        let most = i32::try_from(kernel_threads).unwrap_or(i32::MAX).max(1);
+        let mut most = [most as u32; 2];
         let _ = self.ring.submitter().register_iowq_max_workers(&mut most);
         Ok(())
     }

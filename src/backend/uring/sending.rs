@@ -155,7 +155,10 @@ impl Sending {
             };
             match load.next() {
                 Ok(operation) => self.ready.extend(operation),
-                Err(()) => drop(self.loads.pop_front()),
+                Err(()) => {
+                    let done = self.loads.pop_front();
+                    let _ = catch_unwind(AssertUnwindSafe(|| drop(done)));
+                }
             }
         }
         !self.ready.is_empty()
@@ -169,6 +172,8 @@ impl Sending {
         }
         for load in self.loads {
             insist(|| load.give_up(error));
+            // The memory that goes with it may be of others, too.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(load)));
         }
     }
 
