@@ -197,7 +197,11 @@ impl Hanging {
                 offset,
                 len,
             }),
-            Err(error) => panic!("no other request after {}: {error}", held.len()),
+            Err(error) => {
+                // So that nobody hangs for it.
+                self.tell([RELEASE, 0, 0, 0]);
+                panic!("no other request after {}: {error}", held.len())
+            }
         }
     }
 }
