@@ -19,7 +19,7 @@ use bytes::Bytes;
 use io_uring::{opcode, squeue, types};
 use rustix::fs::FileType;
 
-use super::operation::{MOST, MOST_REFUSALS};
+use super::operation::{MOST, MOST_REFUSALS, is_not_now};
 use crate::buffer::{Block, BlockMut, Pool};
 use crate::error::{Error, ErrorKind, FileKind, Result};
 use crate::reader::VersionCheck;
@@ -240,7 +240,7 @@ impl FileOperation {
     /// What the answer to the last entry means: a number that is not negative, or an error number below 0.
     pub(super) fn answer(&mut self, result: i32) -> FileStep {
         let error = io::Error::from_raw_os_error(result.saturating_neg());
-        let not_now = matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN));
+        let not_now = is_not_now(&error);
         let closing = matches!(self.stage, Stage::Close { .. });
         if result < 0 && not_now && !closing && self.refusals < MOST_REFUSALS {
             self.refusals += 1;

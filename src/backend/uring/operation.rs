@@ -16,6 +16,15 @@ pub(super) const MOST: u64 = 1 << 30;
 /// So many answers in a row that say "not now" are taken for a no.
 pub(super) const MOST_REFUSALS: u32 = 1000;
 
+/// Whether asking again may do. `ECANCELED` although nobody cancels: a signal came while the kernel was starting a
+/// thread of its own for it.
+pub(super) fn is_not_now(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EINTR | libc::EAGAIN | libc::ECANCELED)
+    )
+}
+
 /// One read to ask the kernel for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Call {
@@ -194,7 +203,7 @@ impl ReadOperation {
     }
 
     fn failed(&mut self, error: io::Error) -> Step {
-        let not_now = matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN));
+        let not_now = is_not_now(&error);
         if not_now && self.refusals < MOST_REFUSALS {
             self.refusals += 1;
             // What cannot be done without waiting is done by a thread that waits.
@@ -393,7 +402,11 @@ mod tests {
     fn not_now_is_asked_again_and_not_for_ever() {
         let fixture = Fixture::new(5000);
         let context = fixture.buffered();
-        for (number, may_wait) in [(libc::EAGAIN, true), (libc::EINTR, false)] {
+        for (number, may_wait) in [
+            (libc::EAGAIN, true),
+            (libc::EINTR, false),
+            (libc::ECANCELED, false),
+        ] {
             let mut target = Target::new(5000, 0);
             let mut read = operation(&context, 0..5000, target.ptr());
             // Progress in between begins a new count.
