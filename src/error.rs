@@ -136,9 +136,81 @@ pub enum ErrorKind {
         "the engine dropped the read unfinished; it was shut down or one of its threads failed"
     )]
     Abandoned,
+    /// The bytes are not what their format asks for: the file is damaged, or is something else.
+    #[error("malformed {format}{}: {what}", of_part(part.as_deref()))]
+    Malformed {
+        /// The format: `parquet`, `TFRecord`, `tf.train.Example`, `safetensors`, `npy`…
+        format: &'static str,
+        /// The column, feature, tensor or page, where known.
+        part: Option<Arc<str>>,
+        /// What is wrong.
+        what: Cow<'static, str>,
+    },
+    /// The file uses a part of its format that this crate does not read.
+    #[error("{format}{}: not supported: {feature}", of_part(part.as_deref()))]
+    UnsupportedFeature {
+        /// The format.
+        format: &'static str,
+        /// The column, tensor or page, where known.
+        part: Option<Arc<str>>,
+        /// What is used there.
+        feature: Cow<'static, str>,
+    },
+    /// A record of a TFRecord file fails a check. The offset of the error is where the record begins.
+    #[error("record {record} is corrupt: {check}")]
+    CorruptRecord {
+        /// Number of the record in its file, from 0.
+        record: u64,
+        /// The check that failed.
+        check: RecordCheck,
+    },
+    /// The file has no column, tensor or member of the name, or fewer rows or records than were asked for.
+    #[error("there is no {what}")]
+    NotFound {
+        /// What was asked for, and what there is.
+        what: Cow<'static, str>,
+    },
+    /// A library that decodes for this crate panicked on the bytes. Report it to its makers; the file may be damaged.
+    #[error("{library} panicked while it decoded{}: {message}", of_part(part.as_deref()))]
+    Panicked {
+        /// The library.
+        library: &'static str,
+        /// The column or part that was being decoded, where known.
+        part: Option<Arc<str>>,
+        /// The message of the panic.
+        message: Arc<str>,
+    },
     /// This process was forked from the one that opened the source. Open it again here.
     #[error("made before this process was forked; make and open it again in this process")]
     Forked,
+}
+
+/// Which check of a TFRecord failed.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum RecordCheck {
+    /// The masked CRC-32C of the length.
+    #[error("the checksum of its length is wrong")]
+    LengthChecksum,
+    /// The masked CRC-32C of the data.
+    #[error("the checksum of its data is wrong")]
+    DataChecksum,
+    /// The file ends inside the record.
+    #[error("the file ends inside it")]
+    Truncated,
+    /// The length, although its checksum is right, is more than the file has left or than the cap.
+    #[error("its length of {length} bytes is more than {most}, the most it can be")]
+    Length {
+        /// The length field.
+        length: u64,
+        /// What is left of the file, or the cap if that is less.
+        most: u64,
+    },
+}
+
+/// ` (part)`, where there is one.
+fn of_part(part: Option<&str>) -> String {
+    part.map_or_else(String::new, |part| format!(" ({part})"))
 }
 
 /// What a path that is not a regular file leads to.
@@ -293,16 +365,20 @@ impl Error {
             ErrorKind::NotAFile { .. }
             | ErrorKind::InvalidOption { .. }
             | ErrorKind::DestinationTooSmall { .. } => io::ErrorKind::InvalidInput,
-            ErrorKind::Unavailable { .. } | ErrorKind::Unsupported { .. } => {
-                io::ErrorKind::Unsupported
-            }
+            ErrorKind::Unavailable { .. }
+            | ErrorKind::Unsupported { .. }
+            | ErrorKind::UnsupportedFeature { .. } => io::ErrorKind::Unsupported,
             ErrorKind::OutOfMemory { .. } => io::ErrorKind::OutOfMemory,
             ErrorKind::TooLarge { .. } => io::ErrorKind::FileTooLarge,
             ErrorKind::TimedOut => io::ErrorKind::TimedOut,
-            ErrorKind::Changed { .. } => io::ErrorKind::InvalidData,
-            ErrorKind::Abandoned | ErrorKind::Forked | ErrorKind::WrongLength { .. } => {
-                io::ErrorKind::Other
-            }
+            ErrorKind::Changed { .. }
+            | ErrorKind::Malformed { .. }
+            | ErrorKind::CorruptRecord { .. } => io::ErrorKind::InvalidData,
+            ErrorKind::NotFound { .. } => io::ErrorKind::NotFound,
+            ErrorKind::Abandoned
+            | ErrorKind::Forked
+            | ErrorKind::WrongLength { .. }
+            | ErrorKind::Panicked { .. } => io::ErrorKind::Other,
         }
     }
 }

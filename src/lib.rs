@@ -53,18 +53,29 @@ compile_error!("feedwater needs a Unix: it reads by position from file descripto
 
 mod backend;
 mod buffer;
+mod decode;
 mod error;
+mod format;
 mod open;
 mod reader;
 mod sys;
 mod version;
 mod write;
 
+#[cfg(feature = "npy")]
+pub use decode::npy;
+#[cfg(feature = "parquet")]
+pub use decode::parquet;
+#[cfg(feature = "safetensors")]
+pub use decode::safetensors;
+#[cfg(feature = "tfrecord")]
+pub use decode::tfrecord;
+
 pub use backend::memory::MemoryReader;
 pub use buffer::{
     Block, BlockMut, DeviceBytes, HostMemory, Memory, Place, Pool, PoolOptions, PoolStats,
 };
-pub use error::{Error, ErrorKind, FileKind, Refusal, Result};
+pub use error::{Error, ErrorKind, FileKind, RecordCheck, Refusal, Result};
 pub use open::{
     Candidate, DeviceProfile, Engine, EngineOptions, OpenOptions, Opened, Opening, Report,
     Shutdown, Verdict, open, open_async,

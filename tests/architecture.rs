@@ -17,6 +17,13 @@ const LAYERS: &[(&str, &[&str])] = &[
         &["backend", "reader", "buffer", "error", "version", "sys"],
     ),
     ("write", &["reader", "buffer", "error", "version", "sys"]),
+    ("format", &["error"]),
+    (
+        "decode",
+        &[
+            "format", "write", "open", "reader", "buffer", "error", "version", "sys",
+        ],
+    ),
 ];
 
 fn rust_files(dir: &Path, found: &mut Vec<PathBuf>) {

@@ -1,0 +1,10 @@
+//! Columns, records and tensors from the bytes that a reader brings.
+
+#[cfg(feature = "npy")]
+pub mod npy;
+#[cfg(feature = "parquet")]
+pub mod parquet;
+#[cfg(feature = "safetensors")]
+pub mod safetensors;
+#[cfg(feature = "tfrecord")]
+pub mod tfrecord;

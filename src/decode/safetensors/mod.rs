@@ -1,0 +1,1 @@
+//! safetensors files: tensors as views of one block of memory.

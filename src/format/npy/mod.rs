@@ -1,0 +1,1 @@
+//! The header of .npy files, and the members of .npz files.

@@ -1,0 +1,1 @@
+//! Parquet: which bytes of a file hold what was asked for.

@@ -1,0 +1,1 @@
+//! The header of safetensors files, and the index of sharded ones.

@@ -1,0 +1,1 @@
+//! TFRecord framing and the wire format of `tf.train.Example`.
