@@ -1,5 +1,6 @@
 //! The ways of this crate.
 
+use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
@@ -86,6 +87,36 @@ impl Opener {
             let mut pending = reader.submit(Batch::of(ranges(job)).options(options));
             while let Some((index, outcome)) = pending.wait_next() {
                 tally.take(job.offsets[index], &outcome?.into_host()?);
+            }
+            Ok((tally, how(&reader)))
+        })
+    }
+
+    /// Batches of some hundred reads, the next one handed in before this one is waited for, as loaders do: the memory
+    /// of one is that of the next but one, as the few buffers of the others are theirs.
+    pub(crate) fn batches(&self, job: &Job, clock: &mut Clock) -> Ran {
+        const BATCH: usize = 256;
+        let reader = self.open(job)?;
+        let depth = NonZeroUsize::new(job.depth).ok_or("no depth")?;
+        let mut tally = Tally::by(clock);
+        clock.time(|| {
+            let options = ReadOptions::default().depth(depth).gap(0);
+            let mut batches = job.offsets.chunks(BATCH);
+            let mut under_way = VecDeque::new();
+            loop {
+                while under_way.len() < 2
+                    && let Some(offsets) = batches.next()
+                {
+                    let ranges = offsets.iter().map(|&at| at..at + job.size as u64);
+                    let batch = Batch::of(ranges).options(options.clone());
+                    under_way.push_back((offsets, reader.submit(batch)));
+                }
+                let Some((offsets, pending)) = under_way.pop_front() else {
+                    break;
+                };
+                for (&at, block) in offsets.iter().zip(pending.wait()?) {
+                    tally.take(at, &block.into_host()?);
+                }
             }
             Ok((tally, how(&reader)))
         })

@@ -215,6 +215,7 @@ fn rand_deep(bench: &Bench, name: &str, depth: usize) -> Right {
     for opener in &bench.openers.usable {
         let opener = opener.depth(depth);
         ways.ours(&opener, "submit", Opener::submit);
+        ways.ours(&opener, "submit, batches of 256", Opener::batches);
         ways.ours(&opener, "read_now", Opener::read_now);
         ways.ours(&opener, "read().await", Opener::awaited);
     }

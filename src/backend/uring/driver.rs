@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use io_uring::{opcode, types};
 
-use super::flight::{Flight, Tally, WAKE};
+use super::flight::{Flight, Tally, Until, WAKE};
 use super::ring::Ring;
 use super::sending::{AHEAD, Load, Sending, WeakLoad, insist};
 use crate::backend::device::{Device, Share};
@@ -407,8 +407,12 @@ impl Thread {
             .doing
             .store(Doing::InRing as u8, Ordering::SeqCst);
         // Handed in before that was seen?
-        let wait = !self.shared.news.load(Ordering::SeqCst);
-        let woken = flight.turn(wait);
+        let until = match self.shared.news.load(Ordering::SeqCst) {
+            true => Until::Now,
+            false if self.foreground.is_empty() && self.prefetch.is_empty() => Until::One,
+            false => Until::Several,
+        };
+        let woken = flight.turn(until);
         self.shared
             .doing
             .store(Doing::Working as u8, Ordering::SeqCst);

@@ -37,6 +37,16 @@ struct InFlight {
     tally: Tally,
 }
 
+/// How long a turn waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Until {
+    Now,
+    /// The first completion.
+    One,
+    /// Some more, if they come at once: there are requests to be sent in their places, which go together then.
+    Several,
+}
+
 /// What goes through a ring.
 #[allow(clippy::large_enum_variant)] // they live in slots and short lists, which are made once
 pub(super) enum Operation {
@@ -226,8 +236,14 @@ impl Flight {
     ///
     /// An error means that this ring cannot go on. Signals and a kernel short of memory are none: the caller asks
     /// again.
-    pub(super) fn turn(&mut self, wait: bool) -> io::Result<bool> {
-        let entered = self.ring.enter(usize::from(wait))?;
+    pub(super) fn turn(&mut self, until: Until) -> io::Result<bool> {
+        let entered = match until {
+            Until::Now => self.ring.enter(0)?,
+            Until::One => self.ring.enter(1)?,
+            // With many in flight the device is busy meanwhile.
+            Until::Several if self.len() >= 16 => self.ring.gather((self.len() / 4).min(8))?,
+            Until::Several => self.ring.enter(1)?,
+        };
         let mut reaped = std::mem::take(&mut self.reaped);
         self.ring.completions(&mut reaped);
         if reaped.is_empty() && entered == Entered::Again {
@@ -374,7 +390,7 @@ mod tests {
     }
 
     fn turn(flight: &mut Flight) {
-        flight.turn(true).unwrap();
+        flight.turn(Until::One).unwrap();
         flight.deliver();
     }
 

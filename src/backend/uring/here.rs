@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
 
-use super::flight::{Flight, Tally};
+use super::flight::{Flight, Tally, Until};
 use super::ring::{Ring, refusal};
 use super::sending::{AHEAD, Load, Sending};
 use crate::backend::device::{Device, Share};
@@ -103,10 +103,12 @@ fn send_all(
         flight.submit()?;
         ready(sending, AHEAD, more);
         flight.deliver();
-        if flight.len() == 0 && !ready(sending, 1, more) {
-            return Ok(());
-        }
-        flight.turn(true)?;
+        let until = match ready(sending, 1, more) {
+            true => Until::Several,
+            false if flight.len() == 0 => return Ok(()),
+            false => Until::One,
+        };
+        flight.turn(until)?;
     }
 }
 
@@ -131,7 +133,7 @@ struct Landing<'a>(&'a mut Flight);
 impl Drop for Landing<'_> {
     fn drop(&mut self) {
         while self.0.len() > 0 {
-            if self.0.turn(true).is_err() {
+            if self.0.turn(Until::One).is_err() {
                 // The kernel may write to the caller's memory after the borrow has ended, and nothing can stop it.
                 std::process::abort();
             }
