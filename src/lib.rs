@@ -76,6 +76,7 @@ pub use buffer::{
     Block, BlockMut, DeviceBytes, HostMemory, Memory, Place, Pool, PoolOptions, PoolStats,
 };
 pub use error::{Error, ErrorKind, FileKind, RecordCheck, Refusal, Result};
+pub use format::detect::{Format, UnknownFormat};
 pub use open::{
     Candidate, DeviceProfile, Engine, EngineOptions, OpenOptions, Opened, Opening, Report,
     Shutdown, Verdict, open, open_async,

@@ -1,5 +1,11 @@
 //! Formats: bytes in, wanted ranges out. Nothing here reads.
 
+#[cfg(feature = "tfrecord")]
+mod compressed;
+#[cfg(not(feature = "tfrecord"))]
+#[path = "no_compressed.rs"]
+mod compressed;
+pub(crate) mod detect;
 #[cfg(feature = "npy")]
 pub(crate) mod npy;
 #[cfg(feature = "parquet")]
