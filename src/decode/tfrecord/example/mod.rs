@@ -1,0 +1,12 @@
+//! `tf.train.Example` and `tf.train.SequenceExample` as Arrow columns, and back.
+
+mod column;
+mod decoder;
+mod encoder;
+mod infer;
+mod keys;
+mod schema;
+
+pub use decoder::ExampleDecoder;
+pub use encoder::ExampleEncoder;
+pub use schema::{DefaultValues, ExampleSchema, Feature, ValueType};
