@@ -2,4 +2,6 @@
 
 mod example;
 
-pub use example::{DefaultValues, ExampleDecoder, ExampleEncoder, ExampleSchema, Feature, ValueType};
+pub use example::{
+    DefaultValues, ExampleDecoder, ExampleEncoder, ExampleSchema, Feature, ValueType,
+};

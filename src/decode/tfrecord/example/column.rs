@@ -96,17 +96,11 @@ impl Column {
         }
     }
 
-    /// Most bytes that a row without the feature takes.
-    pub(super) fn missing_bytes(&self) -> usize {
-        match self.steps {
-            None => self.leaf.missing_bytes(),
-            Some(_) => size_of::<i64>(),
-        }
-    }
-
     /// The array of all rows; none are left.
     pub(super) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
-        let values = self.leaf.finish(item_of(&self.field, self.steps.is_some()))?;
+        let values = self
+            .leaf
+            .finish(item_of(&self.field, self.steps.is_some()))?;
         match &mut self.steps {
             None => Ok(values),
             Some((offsets, nulls)) => list_array(&self.field, offsets, values, nulls.finish()),
@@ -228,18 +222,6 @@ impl Leaf {
         self.rows = rows.min(self.rows);
     }
 
-    fn missing_bytes(&self) -> usize {
-        let bytes = match &self.missing {
-            Missing::Error => 0,
-            Missing::Null => self.count * self.values.width(),
-            Missing::Default(values) if values.len() == 1 => {
-                self.count.max(1) * (values.bytes() + self.values.width())
-            }
-            Missing::Default(values) => values.bytes() + values.len() * self.values.width(),
-        };
-        bytes + size_of::<i64>()
-    }
-
     /// `field`: that of this array.
     fn finish(&mut self, field: &FieldRef) -> Result<ArrayRef, ArrowError> {
         let rows = std::mem::take(&mut self.rows);
@@ -275,13 +257,23 @@ fn list_array(
         return Err(ArrowError::SchemaError(format!("{field} is no list")));
     };
     Ok(match offsets {
-        Offsets::Small(ends) => {
+        Offsets::Small { ends, .. } => {
             let offsets = take_offsets(ends);
-            Arc::new(GenericListArray::try_new(item.clone(), offsets, values, nulls)?)
+            Arc::new(GenericListArray::try_new(
+                item.clone(),
+                offsets,
+                values,
+                nulls,
+            )?)
         }
         Offsets::Large(ends) => {
             let offsets = take_offsets(ends);
-            Arc::new(GenericListArray::try_new(item.clone(), offsets, values, nulls)?)
+            Arc::new(GenericListArray::try_new(
+                item.clone(),
+                offsets,
+                values,
+                nulls,
+            )?)
         }
     })
 }
@@ -327,19 +319,6 @@ impl Values {
             Values::Int32(values, _) => values.len(),
             Values::UInt8(values, _) => values.len(),
             Values::Binary(binary) | Values::Utf8(binary) => binary.ends.len(),
-        }
-    }
-
-    /// Bytes that each value takes beside those of `bytes` themselves.
-    fn width(&self) -> usize {
-        match self {
-            Values::UInt8(..) => 1,
-            Values::Float32(_) | Values::Int32(..) => 4,
-            Values::Int64(_) => 8,
-            Values::Binary(binary) | Values::Utf8(binary) => match binary.ends {
-                Offsets::Small(_) => 4,
-                Offsets::Large(_) => 8,
-            },
         }
     }
 
@@ -431,7 +410,7 @@ impl Values {
             Values::Binary(binary) => {
                 let bytes = Buffer::from_vec(take_values(&mut binary.bytes));
                 Ok(match &mut binary.ends {
-                    Offsets::Small(ends) => Arc::new(GenericBinaryArray::try_new(
+                    Offsets::Small { ends, .. } => Arc::new(GenericBinaryArray::try_new(
                         take_offsets(ends),
                         bytes,
                         nulls,
@@ -446,7 +425,7 @@ impl Values {
             Values::Utf8(binary) => {
                 let bytes = Buffer::from_vec(take_values(&mut binary.bytes));
                 Ok(match &mut binary.ends {
-                    Offsets::Small(ends) => Arc::new(GenericStringArray::try_new(
+                    Offsets::Small { ends, .. } => Arc::new(GenericStringArray::try_new(
                         take_offsets(ends),
                         bytes,
                         nulls,
@@ -502,14 +481,21 @@ fn narrow<T: TryFrom<i64>>(wide: &[i64], out: &mut Vec<T>) -> Result<(), Fault> 
 /// Where values end, with a 0 before them.
 #[derive(Debug)]
 enum Offsets {
-    Small(Vec<i32>),
+    Small {
+        ends: Vec<i32>,
+        /// As far as they reach: less in tests.
+        most: i32,
+    },
     Large(Vec<i64>),
 }
 
 impl Offsets {
     fn new(large: bool) -> Self {
         match large {
-            false => Offsets::Small(vec![0]),
+            false => Offsets::Small {
+                ends: vec![0],
+                most: i32::MAX,
+            },
             true => Offsets::Large(vec![0]),
         }
     }
@@ -518,7 +504,7 @@ impl Offsets {
     #[inline]
     fn len(&self) -> usize {
         match self {
-            Offsets::Small(ends) => ends.len() - 1,
+            Offsets::Small { ends, .. } => ends.len() - 1,
             Offsets::Large(ends) => ends.len() - 1,
         }
     }
@@ -526,7 +512,10 @@ impl Offsets {
     #[inline]
     fn push(&mut self, end: usize) -> Result<(), Fault> {
         match self {
-            Offsets::Small(ends) => ends.push(i32::try_from(end).map_err(|_| Fault::Full)?),
+            Offsets::Small { ends, most } => match i32::try_from(end) {
+                Ok(end) if end <= *most => ends.push(end),
+                _ => return Err(Fault::Full),
+            },
             Offsets::Large(ends) => ends.push(i64::try_from(end).map_err(|_| Fault::Full)?),
         }
         Ok(())
@@ -535,15 +524,36 @@ impl Offsets {
     fn last(&self) -> usize {
         // None is negative: all come from `push`.
         match self {
-            Offsets::Small(ends) => ends.last().map_or(0, |end| *end as usize),
+            Offsets::Small { ends, .. } => ends.last().map_or(0, |end| *end as usize),
             Offsets::Large(ends) => ends.last().map_or(0, |end| *end as usize),
         }
     }
 
     fn truncate(&mut self, len: usize) {
         match self {
-            Offsets::Small(ends) => ends.truncate(len + 1),
+            Offsets::Small { ends, .. } => ends.truncate(len + 1),
             Offsets::Large(ends) => ends.truncate(len + 1),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Column {
+    /// Lets offsets of 32 bits reach no further than `to`.
+    pub(super) fn limit(&mut self, to: i32) {
+        let values = match &mut self.leaf.values {
+            Values::Binary(binary) | Values::Utf8(binary) => Some(&mut binary.ends),
+            _ => None,
+        };
+        let steps = self.steps.as_mut().map(|(offsets, _)| offsets);
+        let all = values
+            .into_iter()
+            .chain(&mut self.leaf.offsets)
+            .chain(steps);
+        for offsets in all {
+            if let Offsets::Small { most, .. } = offsets {
+                *most = to;
+            }
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Examples in, record batches out, one at a time and without I/O.
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
@@ -45,10 +44,6 @@ pub struct ExampleDecoder {
     /// What the example at hand has for each column; empty between examples.
     slots: Vec<Option<Pieces<'static>>>,
     rows: usize,
-    /// Bytes of the examples so far, and of what stands for what they do not have: about those of the columns.
-    bytes: usize,
-    /// Bytes of a row that has none of the features.
-    row_bytes: usize,
     /// Number of the next example, for errors.
     record: u64,
 }
@@ -63,7 +58,10 @@ struct Failure {
 impl From<WireError> for Failure {
     fn from(error: WireError) -> Self {
         let fault = Fault::Wire(error);
-        Failure { column: None, fault }
+        Failure {
+            column: None,
+            fault,
+        }
     }
 }
 
@@ -75,7 +73,10 @@ impl ExampleDecoder {
     pub fn new(schema: &ExampleSchema) -> Result<Self> {
         let arrow = schema.arrow_schema()?;
         let of = |features: &[Feature]| -> Vec<Arc<str>> {
-            features.iter().map(|feature| feature.name.clone()).collect()
+            features
+                .iter()
+                .map(|feature| feature.name.clone())
+                .collect()
         };
         let (context, lists) = (of(&schema.context), of(&schema.lists));
         let features = schema.context.iter().zip(std::iter::repeat(Place::Context));
@@ -94,8 +95,6 @@ impl ExampleDecoder {
             lists: Keys::new(lists),
             slots: Vec::new(),
             rows: 0,
-            bytes: 0,
-            row_bytes: columns.iter().map(Column::missing_bytes).sum(),
             record: 0,
             schema: arrow,
             columns,
@@ -112,11 +111,6 @@ impl ExampleDecoder {
         self.rows
     }
 
-    /// About as many bytes as the rows so far take: integers of one byte on the wire are 8 in the column.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     /// Decodes one example as the next row. `false`: it was not, as offsets of 32 bits do not reach that far in one batch;
     /// [`finish`](Self::finish) this one first, and push it again.
     ///
@@ -126,24 +120,18 @@ impl ExampleDecoder {
     /// [`ErrorKind::UnsupportedFeature`] if one example alone passes what offsets of 32 bits reach. The rows so far
     /// stay, and the decoder can be used on.
     pub fn push(&mut self, example: &[u8]) -> Result<bool> {
-        let pushed = self.push_record(self.record, None, example);
+        let pushed = self.push_record(self.record, example);
         if !matches!(pushed, Ok(false)) {
             self.record += 1;
         }
         pushed
     }
 
-    /// The same, with the number of the record and where in the file it is.
-    pub(super) fn push_record(
-        &mut self,
-        record: u64,
-        at: Option<Range<u64>>,
-        example: &[u8],
-    ) -> Result<bool> {
+    /// The same, with the number of the record.
+    pub(super) fn push_record(&mut self, record: u64, example: &[u8]) -> Result<bool> {
         let failure = match self.push_row(example) {
             Ok(()) => {
                 self.rows += 1;
-                self.bytes = self.bytes.saturating_add(example.len() + self.row_bytes);
                 return Ok(true);
             }
             Err(failure) => failure,
@@ -154,11 +142,7 @@ impl ExampleDecoder {
         if failure.fault == Fault::Full && self.rows > 0 {
             return Ok(false);
         }
-        let error = self.error(record, &failure);
-        Err(match at {
-            Some(range) => error.at(range),
-            None => error,
-        })
+        Err(self.error(record, &failure))
     }
 
     fn push_row(&mut self, example: &[u8]) -> Result<(), Failure> {
@@ -242,7 +226,6 @@ impl ExampleDecoder {
     /// [`ErrorKind::Malformed`].
     pub fn finish(&mut self) -> Result<RecordBatch> {
         let rows = std::mem::take(&mut self.rows);
-        self.bytes = 0;
         self.batch(rows).map_err(|error| {
             Error::new(ErrorKind::Malformed {
                 format: self.format,
@@ -292,5 +275,70 @@ impl fmt::Debug for ExampleDecoder {
             .field("schema", &self.schema)
             .field("rows", &self.rows)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::tfrecord::example::ValueType;
+    use crate::format::tfrecord::example::{
+        LEN_1, entry_len, field_len, put_bytes_list, put_entry, put_field,
+    };
+
+    /// An example whose feature "x" has these bytes.
+    fn example(values: &[&[u8]]) -> Vec<u8> {
+        let list: usize = values.iter().map(|value| field_len(value.len())).sum();
+        let mut out = Vec::new();
+        put_field(&mut out, LEN_1, field_len(entry_len(1, field_len(list))));
+        put_entry(&mut out, b"x", field_len(list));
+        put_bytes_list(&mut out, list, values.iter().copied());
+        out
+    }
+
+    #[test]
+    fn a_batch_ends_before_offsets_would_pass_what_they_reach() {
+        let four = example(&[b"four"]);
+        let long = example(&[b"a long one"]);
+        let many = example(&[b"", b"", b"", b"", b"", b"", b"", b"", b""]);
+        for (feature, whole, refused) in [
+            (Feature::scalar("x", ValueType::Binary), &four, &long),
+            (Feature::variable("x", ValueType::Utf8), &four, &long),
+            (Feature::variable("x", ValueType::Binary), &four, &many),
+        ] {
+            let mut decoder = ExampleDecoder::new(&ExampleSchema::new().with(feature)).unwrap();
+            decoder.columns[0].limit(8);
+            for _ in 0..2 {
+                assert!(decoder.push(whole).unwrap());
+                assert!(decoder.push(whole).unwrap());
+                // Twice, as nothing of it may stay.
+                assert!(!decoder.push(whole).unwrap());
+                assert!(!decoder.push(whole).unwrap());
+                assert_eq!(decoder.finish().unwrap().num_rows(), 2);
+            }
+            let error = decoder.push(refused).unwrap_err();
+            assert!(
+                matches!(error.kind(), ErrorKind::UnsupportedFeature { .. }),
+                "{error}"
+            );
+            assert!(
+                error.to_string().contains("(x): not supported: record 4: "),
+                "{error}"
+            );
+            assert!(decoder.push(whole).unwrap());
+            assert_eq!(decoder.finish().unwrap().num_rows(), 1);
+        }
+    }
+
+    #[test]
+    fn slots_are_the_same_memory_from_example_to_example() {
+        let schema = ExampleSchema::new().with(Feature::scalar("x", ValueType::Binary));
+        let mut decoder = ExampleDecoder::new(&schema).unwrap();
+        assert!(decoder.push(&example(&[b"1"])).unwrap());
+        let before = decoder.slots.as_ptr();
+        for _ in 0..10 {
+            assert!(decoder.push(&example(&[b"2"])).unwrap());
+            assert_eq!(decoder.slots.as_ptr(), before);
+        }
     }
 }

@@ -57,7 +57,11 @@ impl Keys {
     #[inline]
     pub(super) fn find(&mut self, name: &[u8]) -> Option<usize> {
         let guess = self.next.get(self.last).map_or(0, |next| *next as usize);
-        if self.names.get(guess).is_some_and(|is| is.as_bytes() == name) {
+        if self
+            .names
+            .get(guess)
+            .is_some_and(|is| is.as_bytes() == name)
+        {
             self.last = guess;
             return Some(guess);
         }
@@ -85,7 +89,9 @@ impl Keys {
 fn chain(slots: usize, name: &[u8]) -> impl Iterator<Item = usize> {
     let word = |bytes: &[u8]| {
         let mut word = [0; 8];
-        word.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+        word.iter_mut()
+            .zip(bytes)
+            .for_each(|(to, from)| *to = *from);
         u64::from_le_bytes(word)
     };
     let tail = name.get(name.len().saturating_sub(8)..).unwrap_or_default();

@@ -260,13 +260,12 @@ impl Feature {
 
     fn check(&self) -> Result<()> {
         if let Some(shape) = self.shape() {
-            let product = shape
-                .iter()
-                .try_fold(1i32, |product, dimension| {
-                    product.checked_mul(i32::try_from(*dimension).ok()?)
-                });
-            if !product.is_some_and(|product| product > 0) {
-                let what = "each dimension of a shape is at least 1, and their product fits 31 bits";
+            let product = shape.iter().try_fold(1i32, |product, dimension| {
+                product.checked_mul(i32::try_from(*dimension).ok()?)
+            });
+            if product.is_none_or(|product| product <= 0) {
+                let what =
+                    "each dimension of a shape is at least 1, and their product fits 31 bits";
                 return Err(invalid(&self.name, what));
             }
         }
@@ -283,12 +282,17 @@ impl Feature {
             },
             DefaultValues::Bytes(values) => match self.values {
                 ValueType::Binary => true,
-                ValueType::Utf8 => values.iter().all(|value| std::str::from_utf8(value).is_ok()),
+                ValueType::Utf8 => values
+                    .iter()
+                    .all(|value| std::str::from_utf8(value).is_ok()),
                 _ => false,
             },
         };
         if !fits {
-            return Err(invalid(&self.name, "its default is not of the type of its values"));
+            return Err(invalid(
+                &self.name,
+                "its default is not of the type of its values",
+            ));
         }
         if let Some(count) = self.count()
             && default.len() != count
@@ -372,15 +376,6 @@ impl DefaultValues {
             DefaultValues::Float(values) => values.len(),
             DefaultValues::Int64(values) => values.len(),
             DefaultValues::Bytes(values) => values.len(),
-        }
-    }
-
-    /// Bytes of the values themselves.
-    pub(super) fn bytes(&self) -> usize {
-        match self {
-            DefaultValues::Float(values) => 4 * values.len(),
-            DefaultValues::Int64(values) => 8 * values.len(),
-            DefaultValues::Bytes(values) => values.iter().map(Vec::len).sum(),
         }
     }
 }
