@@ -1,7 +1,37 @@
 //! TFRecord files: their records, and the columns of the `tf.train.Example`s in them.
+//!
+//! A TFRecord file is a row of records, each with its length and a masked CRC-32C of length and data; it may be
+//! compressed as a whole by GZIP or ZLIB. A large set is spread over shards, `train-00000-of-00010` and so on.
+//!
+//! | what you want | where to begin |
+//! |---|---|
+//! | the records of a file | [`records`], [`RecordOptions`] |
+//! | many records at a time, none copied or counted by itself | [`RecordOptions::frames`] |
+//! | those of many files | [`Set`] |
+//! | records by their numbers | [`Index`] |
+//! | what to do about damage | [`RecordOptions::corrupt`] |
+//! | to write a file | [`Writer`] |
+//! | rows as `tf.train.Example`s, to be written as records | [`ExampleEncoder`] |
+//! | the columns of examples from elsewhere | [`ExampleDecoder`], [`ExampleSchema`] |
+//!
+//! Source of the formats: "TFRecord and tf.train.Example" in TensorFlow's guide, and its `example.proto` and
+//! `feature.proto`.
 
 mod example;
+mod index;
+mod inflate;
+mod options;
+mod records;
+mod set;
+mod walk;
+mod write;
 
+pub use crate::format::tfrecord::frames::Frames;
 pub use example::{
     DefaultValues, ExampleDecoder, ExampleEncoder, ExampleSchema, Feature, ValueType,
 };
+pub use index::{Index, PendingRecord, PendingRecords, Sidecar};
+pub use options::{AtMost, Compression, Corrupt, RecordOptions, Skipped, Spot};
+pub use records::{FrameBatches, FrameStream, Record, RecordStream, Records, records};
+pub use set::Set;
+pub use write::{Writer, WriterOptions};

@@ -1,0 +1,397 @@
+//! From chunks to records: the engine of all iterators and streams here. One file after the other.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::{Bytes, BytesMut};
+use futures_core::Stream;
+
+use super::inflate::{Inflate, Inflated, recognise};
+use super::options::{Compression, Corrupt, RecordOptions, Skipped, Spot};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::tfrecord::frame::HEADER;
+use crate::format::tfrecord::frames::Frames;
+use crate::format::tfrecord::parser::{Bad, Parser, Rules, Step};
+use crate::open::{OpenOptions, Opened, Opening};
+use crate::reader::{ChunkStream, Chunks, Reader, ReaderExt};
+
+/// A task to wake, or none: then the thread waits.
+pub(super) type Waiter<'a, 'b> = Option<&'a mut Context<'b>>;
+
+/// The files that are read, one after the other.
+pub(super) trait Shards<R: ?Sized>: Send {
+    /// The next one, and its number.
+    fn next(&mut self, waiter: Waiter<'_, '_>) -> Poll<Option<Result<(usize, Arc<R>)>>>;
+
+    /// The current one is nearly through: the first `window` bytes of the next will be wanted soon.
+    fn prepare(&mut self, window: u64);
+}
+
+pub(super) struct Walk<R: Reader + ?Sized> {
+    shards: Box<dyn Shards<R>>,
+    options: RecordOptions,
+    file: Option<FileWalk<R>>,
+    skipped: Skipped,
+    delivered: u64,
+    /// A file was compressed.
+    compressed: bool,
+    started: bool,
+    done: bool,
+}
+
+/// One file being read.
+struct FileWalk<R: Reader + ?Sized> {
+    shard: usize,
+    name: Arc<str>,
+    feed: Feed<R>,
+    /// Bytes of the file that were not delivered yet.
+    left: u64,
+    form: Form,
+    parser: Parser,
+}
+
+enum Feed<R: Reader + ?Sized> {
+    Chunks(Chunks<R>),
+    Stream(ChunkStream<R>),
+    /// While one becomes the other.
+    Neither,
+}
+
+enum Form {
+    /// Not known before there are enough bytes.
+    Unknown(BytesMut),
+    Plain,
+    Compressed(Box<Inflate>),
+}
+
+impl<R: Reader + ?Sized> Walk<R> {
+    pub(super) fn one(reader: Arc<R>, options: RecordOptions) -> Self {
+        Walk::of(Box::new(One(Some(reader))), options)
+    }
+
+    pub(super) fn of(shards: Box<dyn Shards<R>>, options: RecordOptions) -> Self {
+        Walk {
+            shards,
+            options,
+            file: None,
+            skipped: Skipped::default(),
+            delivered: 0,
+            compressed: false,
+            started: false,
+            done: false,
+        }
+    }
+
+    pub(super) fn skipped(&self) -> &Skipped {
+        &self.skipped
+    }
+
+    /// Whether a file that was read so far is compressed.
+    pub(super) fn is_compressed(&self) -> bool {
+        self.compressed
+    }
+
+    /// The next records. `None` behind the last ones, and after an error.
+    pub(super) fn next(&mut self, mut waiter: Waiter<'_, '_>) -> Poll<Option<Result<Frames>>> {
+        if self.done {
+            return Poll::Ready(None);
+        }
+        let next = self.advance(&mut waiter);
+        if let Poll::Ready(None | Some(Err(_))) = &next {
+            self.done = true;
+            self.file = None;
+        }
+        next
+    }
+
+    fn advance(&mut self, waiter: &mut Waiter<'_, '_>) -> Poll<Option<Result<Frames>>> {
+        if !self.started {
+            self.options.check()?;
+            self.started = true;
+        }
+        loop {
+            let Some(file) = &mut self.file else {
+                match ready!(self.shards.next(waiter.as_deref_mut())).transpose()? {
+                    Some((shard, reader)) => {
+                        self.file = Some(FileWalk::new(shard, reader, &self.options));
+                        continue;
+                    }
+                    None => return Poll::Ready(self.finish().map(Err)),
+                }
+            };
+            match file
+                .parser
+                .next()
+                .map_err(|error| error.named(&file.name))?
+            {
+                Step::Frames(mut frames) => {
+                    frames.shard = file.shard;
+                    self.delivered += frames.len() as u64;
+                    return Poll::Ready(Some(Ok(frames)));
+                }
+                Step::Skipped(bad) => {
+                    let error = file.error(bad);
+                    self.skipped.add(file.spot(bad));
+                    if self.too_many(false) {
+                        return Poll::Ready(Some(Err(error)));
+                    }
+                }
+                Step::Corrupt(bad) => return Poll::Ready(Some(Err(file.error(bad)))),
+                Step::Pointer => return Poll::Ready(Some(Err(file.pointer()))),
+                Step::End => self.file = None,
+                Step::Want(bytes) => {
+                    let window = self.options.chunks.window as u64;
+                    // What is left is in flight, or of the record at hand.
+                    if file.left <= window.max(bytes) {
+                        self.shards.prepare(window);
+                    }
+                    ready!(file.more(waiter, &self.options))?;
+                    self.compressed |= matches!(file.form, Form::Compressed(_));
+                }
+            }
+        }
+    }
+
+    fn too_many(&self, at_the_end: bool) -> bool {
+        let corrupt = self.skipped.records();
+        match self.options.corrupt {
+            Corrupt::Fail => false,
+            Corrupt::Skip { at_most } => {
+                at_most.is_exceeded(corrupt, corrupt + self.delivered, at_the_end)
+            }
+        }
+    }
+
+    /// What is to be said at the end: that too large a share was corrupt.
+    fn finish(&mut self) -> Option<Error> {
+        if !self.too_many(true) {
+            return None;
+        }
+        let spot = self.skipped.spots().last()?;
+        let (record, check) = (spot.record, spot.check);
+        let error = Error::new(ErrorKind::CorruptRecord { record, check });
+        let end = spot.offset.saturating_add(spot.length);
+        Some(error.named(&spot.name).at(spot.offset..end))
+    }
+}
+
+impl<R: Reader + ?Sized> FileWalk<R> {
+    fn new(shard: usize, reader: Arc<R>, options: &RecordOptions) -> Self {
+        let len = reader.source().len();
+        let name = reader.source().name().clone();
+        let form = match options.compression.map(Inflate::new) {
+            None => Form::Unknown(BytesMut::new()),
+            Some(None) => Form::Plain,
+            Some(Some(inflate)) => Form::Compressed(Box::new(inflate)),
+        };
+        let compression = options.compression.unwrap_or_default();
+        FileWalk {
+            shard,
+            name,
+            feed: Feed::Chunks(reader.chunks(0..len, options.chunks.clone())),
+            left: len,
+            form,
+            parser: parser(options, compression, len),
+        }
+    }
+
+    /// Brings more bytes to the parser.
+    fn more(&mut self, waiter: &mut Waiter<'_, '_>, options: &RecordOptions) -> Poll<Result<()>> {
+        loop {
+            if let Form::Compressed(inflate) = &mut self.form {
+                match inflate.next().map_err(|error| error.named(&self.name))? {
+                    Inflated::Piece(piece) => {
+                        self.parser.push(piece);
+                        return Poll::Ready(Ok(()));
+                    }
+                    Inflated::End => {
+                        self.parser.finish();
+                        return Poll::Ready(Ok(()));
+                    }
+                    Inflated::Want => {}
+                }
+            }
+            let chunk = ready!(self.feed.next(waiter.as_deref_mut())).transpose()?;
+            self.left = self
+                .left
+                .saturating_sub(chunk.as_ref().map_or(0, Bytes::len) as u64);
+            match (&mut self.form, chunk) {
+                (Form::Plain, Some(chunk)) => {
+                    self.parser.push(chunk);
+                    return Poll::Ready(Ok(()));
+                }
+                (Form::Plain, None) => {
+                    self.parser.finish();
+                    return Poll::Ready(Ok(()));
+                }
+                (Form::Compressed(inflate), Some(chunk)) => inflate.push(chunk),
+                (Form::Compressed(inflate), None) => inflate.finish(),
+                (Form::Unknown(start), chunk) => {
+                    let ended = chunk.is_none();
+                    let chunk = chunk.unwrap_or_default();
+                    let start = if start.is_empty() {
+                        chunk
+                    } else {
+                        start.extend_from_slice(&chunk);
+                        std::mem::take(start).freeze()
+                    };
+                    if start.len() < HEADER && !ended {
+                        self.form = Form::Unknown(BytesMut::from(&start[..]));
+                        continue;
+                    }
+                    let compression = recognise(&start);
+                    let Some(mut inflate) = Inflate::new(compression) else {
+                        self.form = Form::Plain;
+                        self.parser.push(start);
+                        return Poll::Ready(Ok(()));
+                    };
+                    inflate.push(start);
+                    self.form = Form::Compressed(Box::new(inflate));
+                    self.parser = parser(options, compression, 0);
+                }
+            }
+        }
+    }
+
+    fn error(&self, bad: Bad) -> Error {
+        let (record, check) = (bad.record, bad.check);
+        Error::new(ErrorKind::CorruptRecord { record, check })
+            .named(&self.name)
+            .at(bad.start..bad.end)
+    }
+
+    fn spot(&self, bad: Bad) -> Spot {
+        Spot {
+            shard: self.shard,
+            name: self.name.clone(),
+            record: bad.record,
+            offset: bad.start,
+            length: bad.end.saturating_sub(bad.start),
+            check: bad.check,
+        }
+    }
+
+    fn pointer(&self) -> Error {
+        Error::new(ErrorKind::Malformed {
+            format: "TFRecord",
+            part: None,
+            what: "it is the text of a Git LFS pointer and not the content, which `git lfs pull` brings"
+                .into(),
+        })
+        .named(&self.name)
+    }
+}
+
+fn parser(options: &RecordOptions, compression: Compression, len: u64) -> Parser {
+    Parser::new(Rules {
+        verify_data: options.verify_data,
+        most: options.most(compression),
+        total: (compression == Compression::None).then_some(len),
+        skip: options.corrupt != Corrupt::Fail,
+    })
+}
+
+impl<R: Reader + ?Sized> Feed<R> {
+    fn next(&mut self, waiter: Waiter<'_, '_>) -> Poll<Option<Result<Bytes>>> {
+        let Some(context) = waiter else {
+            return match self {
+                Feed::Chunks(chunks) => Poll::Ready(chunks.next()),
+                // Iterators become streams and never the other way.
+                Feed::Stream(_) | Feed::Neither => {
+                    Poll::Ready(Some(Err(Error::new(ErrorKind::Abandoned))))
+                }
+            };
+        };
+        *self = match std::mem::replace(self, Feed::Neither) {
+            Feed::Chunks(chunks) => Feed::Stream(chunks.stream()),
+            stream => stream,
+        };
+        match self {
+            Feed::Stream(stream) => Pin::new(stream).poll_next(context),
+            Feed::Chunks(_) | Feed::Neither => Poll::Ready(None),
+        }
+    }
+}
+
+/// A reader by itself.
+struct One<R: ?Sized>(Option<Arc<R>>);
+
+impl<R: Reader + ?Sized> Shards<R> for One<R> {
+    fn next(&mut self, _: Waiter<'_, '_>) -> Poll<Option<Result<(usize, Arc<R>)>>> {
+        Poll::Ready(self.0.take().map(|reader| Ok((0, reader))))
+    }
+
+    fn prepare(&mut self, _: u64) {}
+}
+
+/// Files that are opened one after the other, the next one while the current one is read.
+pub(super) struct Paths {
+    paths: Arc<[PathBuf]>,
+    options: OpenOptions,
+    next: usize,
+    opening: Option<Opening>,
+    opened: Option<Result<Arc<Opened>>>,
+}
+
+impl Paths {
+    pub(super) fn new(paths: Arc<[PathBuf]>, options: OpenOptions) -> Self {
+        Paths {
+            paths,
+            options,
+            next: 0,
+            opening: None,
+            opened: None,
+        }
+    }
+
+    fn begin(&mut self) {
+        if self.opening.is_none() && self.opened.is_none() {
+            let path = self.paths.get(self.next);
+            self.opening = path.map(|path| self.options.open_async(path));
+        }
+    }
+}
+
+impl Shards<Opened> for Paths {
+    fn next(&mut self, waiter: Waiter<'_, '_>) -> Poll<Option<Result<(usize, Arc<Opened>)>>> {
+        let opened = match (self.opened.take(), waiter) {
+            (Some(opened), _) => opened,
+            (None, Some(context)) => {
+                self.begin();
+                let Some(opening) = &mut self.opening else {
+                    return Poll::Ready(None);
+                };
+                let opened = ready!(Pin::new(opening).poll(context));
+                self.opening = None;
+                opened
+            }
+            (None, None) => match (self.opening.take(), self.paths.get(self.next)) {
+                (Some(opening), _) => opening.wait(),
+                (None, Some(path)) => self.options.open(path),
+                (None, None) => return Poll::Ready(None),
+            },
+        };
+        let shard = self.next;
+        self.next += 1;
+        self.begin();
+        Poll::Ready(Some(opened.map(|reader| (shard, reader))))
+    }
+
+    fn prepare(&mut self, window: u64) {
+        let Some(opening) = &mut self.opening else {
+            return;
+        };
+        // Nobody waits for it yet: it is looked at again with the next chunk.
+        let mut context = Context::from_waker(Waker::noop());
+        if let Poll::Ready(opened) = Pin::new(opening).poll(&mut context) {
+            if let Ok(reader) = &opened {
+                reader.prefetch(&[0..window.min(reader.len())]);
+            }
+            self.opening = None;
+            self.opened = Some(opened);
+        }
+    }
+}
