@@ -12,6 +12,8 @@ mod encode;
 mod messages;
 #[path = "tfrecord_example/oracle.rs"]
 mod oracle;
+#[path = "tfrecord_example/scan.rs"]
+mod scan;
 #[path = "tfrecord_example/schema.rs"]
 mod schema;
 #[path = "tfrecord_example/wire.rs"]

@@ -11,8 +11,9 @@
 //! | records by their numbers | [`Index`] |
 //! | what to do about damage | [`RecordOptions::corrupt`] |
 //! | to write a file | [`Writer`] |
+//! | the columns of the examples in them | [`examples`], [`ExampleScan`], [`ExampleSchema`] |
 //! | rows as `tf.train.Example`s, to be written as records | [`ExampleEncoder`] |
-//! | the columns of examples from elsewhere | [`ExampleDecoder`], [`ExampleSchema`] |
+//! | the columns of examples from elsewhere | [`ExampleDecoder`] |
 //!
 //! Source of the formats: "TFRecord and tf.train.Example" in TensorFlow's guide, and its `example.proto` and
 //! `feature.proto`.
@@ -28,7 +29,8 @@ mod write;
 
 pub use crate::format::tfrecord::frames::Frames;
 pub use example::{
-    DefaultValues, ExampleDecoder, ExampleEncoder, ExampleSchema, Feature, ValueType,
+    DefaultValues, ExampleBatches, ExampleDecoder, ExampleEncoder, ExampleScan, ExampleSchema,
+    ExampleStream, Feature, ValueType, examples,
 };
 pub use index::{Index, PendingRecord, PendingRecords, Sidecar};
 pub use options::{AtMost, Compression, Corrupt, RecordOptions, Skipped, Spot};

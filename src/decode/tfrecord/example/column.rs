@@ -96,6 +96,14 @@ impl Column {
         }
     }
 
+    /// Most bytes that a row without the feature takes.
+    pub(super) fn missing_bytes(&self) -> usize {
+        match self.steps {
+            None => self.leaf.missing_bytes(),
+            Some(_) => size_of::<i64>(),
+        }
+    }
+
     /// The array of all rows; none are left.
     pub(super) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
         let values = self
@@ -222,6 +230,18 @@ impl Leaf {
         self.rows = rows.min(self.rows);
     }
 
+    fn missing_bytes(&self) -> usize {
+        let bytes = match &self.missing {
+            Missing::Error => 0,
+            Missing::Null => self.count * self.values.width(),
+            Missing::Default(values) if values.len() == 1 => {
+                self.count.max(1) * (values.bytes() + self.values.width())
+            }
+            Missing::Default(values) => values.bytes() + values.len() * self.values.width(),
+        };
+        bytes + size_of::<i64>()
+    }
+
     /// `field`: that of this array.
     fn finish(&mut self, field: &FieldRef) -> Result<ArrayRef, ArrowError> {
         let rows = std::mem::take(&mut self.rows);
@@ -319,6 +339,19 @@ impl Values {
             Values::Int32(values, _) => values.len(),
             Values::UInt8(values, _) => values.len(),
             Values::Binary(binary) | Values::Utf8(binary) => binary.ends.len(),
+        }
+    }
+
+    /// Bytes that each value takes beside those of `bytes` themselves.
+    fn width(&self) -> usize {
+        match self {
+            Values::UInt8(..) => 1,
+            Values::Float32(_) | Values::Int32(..) => 4,
+            Values::Int64(_) => 8,
+            Values::Binary(binary) | Values::Utf8(binary) => match binary.ends {
+                Offsets::Small { .. } => 4,
+                Offsets::Large(_) => 8,
+            },
         }
     }
 

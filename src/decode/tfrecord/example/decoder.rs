@@ -44,6 +44,8 @@ pub struct ExampleDecoder {
     /// What the example at hand has for each column; empty between examples.
     slots: Vec<Option<Pieces<'static>>>,
     rows: usize,
+    /// Most bytes of a row that has none of the features.
+    row_bytes: usize,
     /// Number of the next example, for errors.
     record: u64,
 }
@@ -95,6 +97,7 @@ impl ExampleDecoder {
             lists: Keys::new(lists),
             slots: Vec::new(),
             rows: 0,
+            row_bytes: columns.iter().map(Column::missing_bytes).sum(),
             record: 0,
             schema: arrow,
             columns,
@@ -109,6 +112,11 @@ impl ExampleDecoder {
     /// Rows of the batch so far.
     pub fn rows(&self) -> usize {
         self.rows
+    }
+
+    /// Most bytes that an example of no bytes takes.
+    pub(super) fn row_bytes(&self) -> usize {
+        self.row_bytes
     }
 
     /// Decodes one example as the next row. `false`: it was not, as offsets of 32 bits do not reach that far in one batch;

@@ -5,8 +5,12 @@ mod decoder;
 mod encoder;
 mod infer;
 mod keys;
+mod pool;
+mod pull;
+mod scan;
 mod schema;
 
 pub use decoder::ExampleDecoder;
 pub use encoder::ExampleEncoder;
+pub use scan::{ExampleBatches, ExampleScan, ExampleStream, examples};
 pub use schema::{DefaultValues, ExampleSchema, Feature, ValueType};

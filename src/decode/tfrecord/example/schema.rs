@@ -378,6 +378,15 @@ impl DefaultValues {
             DefaultValues::Bytes(values) => values.len(),
         }
     }
+
+    /// Bytes of the values themselves.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            DefaultValues::Float(values) => 4 * values.len(),
+            DefaultValues::Int64(values) => 8 * values.len(),
+            DefaultValues::Bytes(values) => values.iter().map(Vec::len).sum(),
+        }
+    }
 }
 
 impl From<f32> for DefaultValues {
