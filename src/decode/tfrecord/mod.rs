@@ -11,9 +11,14 @@
 //! | records by their numbers | [`Index`] |
 //! | what to do about damage | [`RecordOptions::corrupt`] |
 //! | to write a file | [`Writer`] |
+//! | the columns of the examples in them | [`examples`], [`ExampleScan`], [`ExampleSchema`] |
+//! | rows as `tf.train.Example`s, to be written as records | [`ExampleEncoder`] |
+//! | the columns of examples from elsewhere | [`ExampleDecoder`] |
 //!
-//! Source of the format: "TFRecord and tf.train.Example" in TensorFlow's guide.
+//! Source of the formats: "TFRecord and tf.train.Example" in TensorFlow's guide, and its `example.proto` and
+//! `feature.proto`.
 
+mod example;
 mod index;
 mod inflate;
 mod options;
@@ -23,6 +28,10 @@ mod walk;
 mod write;
 
 pub use crate::format::tfrecord::frames::Frames;
+pub use example::{
+    DefaultValues, ExampleBatches, ExampleDecoder, ExampleEncoder, ExampleScan, ExampleSchema,
+    ExampleStream, Feature, ValueType, examples,
+};
 pub use index::{Index, PendingRecord, PendingRecords, Sidecar};
 pub use options::{AtMost, Compression, Corrupt, RecordOptions, Skipped, Spot};
 pub use records::{FrameBatches, FrameStream, Record, RecordStream, Records, records};

@@ -1,5 +1,6 @@
 //! TFRecord framing and the wire format of `tf.train.Example`.
 
+pub(crate) mod example;
 pub(crate) mod frame;
 pub(crate) mod frames;
 pub(crate) mod index;

@@ -1,0 +1,16 @@
+//! `tf.train.Example` and `tf.train.SequenceExample` as Arrow columns, and back.
+
+mod column;
+mod decoder;
+mod encoder;
+mod infer;
+mod keys;
+mod pool;
+mod pull;
+mod scan;
+mod schema;
+
+pub use decoder::ExampleDecoder;
+pub use encoder::ExampleEncoder;
+pub use scan::{ExampleBatches, ExampleScan, ExampleStream, examples};
+pub use schema::{DefaultValues, ExampleSchema, Feature, ValueType};
