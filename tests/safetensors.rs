@@ -13,10 +13,14 @@ use feedwater::safetensors::{
 };
 use feedwater::{
     Batch, Dest, ErrorKind, MemoryReader, OpenOptions, Pending, ReadInto, ReadOptions, Reader,
-    Result, SinkOptions, Source, SyncMode,
+    Result, Route, SinkOptions, Source, SyncMode,
 };
 use futures::{StreamExt, TryStreamExt};
 use proptest::prelude::*;
+
+mod common;
+
+use common::skip::require;
 
 /// One tensor as a test makes it.
 #[derive(Clone, Debug)]
@@ -243,6 +247,40 @@ fn views_of_memory_and_of_mappings_are_not_copied() {
     check_all(&one, &several());
     let address = |tensors: &Tensors| tensors.tensor("large").unwrap().bytes().as_ptr();
     assert_eq!(address(&one), address(&two), "the same pages");
+}
+
+#[test]
+fn past_the_page_cache_whole_files_land_where_they_stay() {
+    let all: Vec<_> = (0..5)
+        .map(|i| made(&format!("t{i}"), Dtype::F32, &[1001, 333]))
+        .collect();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x");
+    std::fs::write(&path, theirs(&all, None)).unwrap();
+    for route in [Route::PreadDirect, Route::UringDirect] {
+        let name = if route == Route::PreadDirect {
+            "odirect"
+        } else {
+            "uring"
+        };
+        let opened = OpenOptions::new().only(route).open(&path);
+        let Some(reader) = require(name, opened) else {
+            continue;
+        };
+        let file = open(reader.clone()).unwrap();
+        let before = reader.source().counters().snapshot();
+        check_all(&file.load().wait().unwrap(), &all);
+        let after = reader.source().counters().snapshot();
+        assert_eq!(after.bounced, before.bounced, "nothing is copied");
+        assert!(after.route(route) > before.route(route));
+        let in_order: Result<Vec<_>> = file.load().window(2 << 20).in_order().collect();
+        for (tensor, made) in in_order.unwrap().iter().zip(&all) {
+            check(tensor, made);
+        }
+        check_all(&file.load().align(64).wait().unwrap(), &all);
+        let some = file.load().names(["t3", "t1"]).wait().unwrap();
+        check_all(&some, &[all[1].clone(), all[3].clone()]);
+    }
 }
 
 /// Remembers what was asked for.

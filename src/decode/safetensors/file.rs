@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::load::Load;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::safetensors::{FIRST_READ, Header, TensorInfo, json_range};
-use crate::reader::{Reader, ReaderExt};
+use crate::reader::{PendingRead, Reader, ReaderExt};
 
 /// Reads the header of a safetensors file, on this thread: one request, two if it has more than 128 KiB.
 ///
@@ -31,9 +31,19 @@ use crate::reader::{Reader, ReaderExt};
 /// [`Malformed`](ErrorKind::Malformed) if the header is not valid, or the file has another length than it says; and those
 /// of the reader.
 pub fn open<R: Reader + ?Sized>(reader: Arc<R>) -> Result<TensorFile<R>> {
-    let head = reader.read(first_range(&*reader)).wait()?;
-    let json = json_of(&*reader, &head)?;
-    match within(&head, &json) {
+    let head = begin(&*reader).wait()?;
+    finish(reader, &head)
+}
+
+/// Asks for the first bytes of a file.
+pub(super) fn begin<R: Reader + ?Sized>(reader: &R) -> PendingRead {
+    reader.read(0..FIRST_READ.min(reader.source().len()))
+}
+
+/// Reads the rest of the header, if there is more of it.
+pub(super) fn finish<R: Reader + ?Sized>(reader: Arc<R>, head: &[u8]) -> Result<TensorFile<R>> {
+    let json = json_of(&*reader, head)?;
+    match within(head, &json) {
         Some(text) => TensorFile::parse(reader, text, json.end),
         None => {
             let text = reader.read(json.clone()).wait()?;
@@ -47,7 +57,7 @@ pub fn open<R: Reader + ?Sized>(reader: Arc<R>) -> Result<TensorFile<R>> {
 /// # Errors
 /// As [`open`].
 pub async fn open_async<R: Reader + ?Sized>(reader: Arc<R>) -> Result<TensorFile<R>> {
-    let head = reader.read(first_range(&*reader)).await?;
+    let head = begin(&*reader).await?;
     let json = json_of(&*reader, &head)?;
     match within(&head, &json) {
         Some(text) => TensorFile::parse(reader, text, json.end),
@@ -133,10 +143,6 @@ impl<R: Reader + ?Sized> fmt::Debug for TensorFile<R> {
 pub(super) fn not_found(name: &str, count: usize) -> Error {
     let what = format!("tensor {name:?} among the {count} that there are");
     Error::new(ErrorKind::NotFound { what: what.into() })
-}
-
-fn first_range<R: Reader + ?Sized>(reader: &R) -> Range<u64> {
-    0..FIRST_READ.min(reader.source().len())
 }
 
 fn json_of<R: Reader + ?Sized>(reader: &R, head: &[u8]) -> Result<Range<u64>> {

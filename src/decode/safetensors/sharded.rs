@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use super::file::{TensorFile, not_found, open};
+use super::file::{TensorFile, begin, finish, not_found};
 use super::load::{Load, Part};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::safetensors::{INDEX_MOST, ShardIndex, TensorInfo};
@@ -14,7 +14,7 @@ use crate::reader::{Reader, ReaderExt};
 /// Opens a model in several files by its index (`model.safetensors.index.json`), and every shard that it names, with
 /// `options`.
 ///
-/// Reads the index and the headers of all shards, those of the shards one after the other. A file stays open for each shard.
+/// Reads the index, and then the headers of all shards, which are asked for together. A file stays open for each shard.
 ///
 /// ```
 /// use feedwater::{OpenOptions, safetensors::{self, Dtype, NewTensor}};
@@ -36,7 +36,7 @@ use crate::reader::{Reader, ReaderExt};
 ///
 /// # Errors
 /// [`Malformed`](ErrorKind::Malformed), naming the tensor, if the index is not valid (at most 100 MB), names a file outside its
-/// folder (an absolute path, `..`), or a tensor that its shard does not have; those of [`open`]; and those of opening a file.
+/// folder (an absolute path, `..`), or a tensor that its shard does not have; those of [`open`](super::open); and those of opening a file.
 /// A symbolic link in the folder is followed, wherever it leads: caches of models are made of them.
 pub fn open_sharded(index: impl AsRef<Path>, options: &OpenOptions) -> Result<ShardedTensors> {
     let path = index.as_ref();
@@ -54,8 +54,13 @@ pub fn open_sharded(index: impl AsRef<Path>, options: &OpenOptions) -> Result<Sh
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut shards = Vec::with_capacity(index.shards.len());
     let mut by_name = BTreeMap::new();
+    let mut asked = Vec::with_capacity(index.shards.len());
     for (file, names) in index.shards {
-        let shard = open(options.open(folder.join(&file))?)?;
+        let reader = options.open(folder.join(&file))?;
+        asked.push((file, names, begin(&*reader), reader));
+    }
+    for (file, names, head, reader) in asked {
+        let shard = finish(reader, &head.wait()?)?;
         for tensor in names {
             let Ok(info) = shard.info(&tensor) else {
                 let what = format!("the index says it is in {file:?}, where it is not");
