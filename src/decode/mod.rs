@@ -1,5 +1,7 @@
 //! Columns, records and tensors from the bytes that a reader brings.
 
+#[cfg(any(feature = "npy", feature = "safetensors"))]
+mod element;
 mod recognise;
 
 #[cfg(feature = "npy")]

@@ -1,0 +1,177 @@
+//! Tensors that were read.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use bytes::Bytes;
+
+use super::file::not_found;
+use crate::decode::element::{Element, Number, cast};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::safetensors::{Dtype, TensorInfo};
+
+/// A tensor: what it is, and its bytes. Cheap to clone; the memory is shared with the tensors that were read with it.
+#[derive(Clone)]
+pub struct Tensor {
+    info: TensorInfo,
+    bytes: Bytes,
+}
+
+impl Tensor {
+    pub(super) fn new(info: TensorInfo, bytes: Bytes) -> Self {
+        Tensor { info, bytes }
+    }
+
+    /// What the header says of it.
+    pub fn info(&self) -> &TensorInfo {
+        &self.info
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.info.name()
+    }
+
+    /// What its elements are.
+    pub fn dtype(&self) -> Dtype {
+        self.info.dtype()
+    }
+
+    /// Its dimensions, the slowest first (C order); empty for a scalar.
+    pub fn shape(&self) -> &[usize] {
+        self.info.shape()
+    }
+
+    /// Its bytes: elements one behind the other, little endian.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Its bytes.
+    pub fn into_bytes(self) -> Bytes {
+        self.bytes
+    }
+
+    /// Its elements. No copy.
+    ///
+    /// For the types that Rust has: `F32`, `F64` and the integers from `U8` to `U64` and `I8` to `I64`. The bits of `F16`,
+    /// `BF16`, the smaller floats, `BOOL` and `C64` are in [`bytes`](Self::bytes).
+    ///
+    /// # Errors
+    /// [`Unsupported`](ErrorKind::Unsupported) if the elements are of another type than `T`, or the memory is not aligned
+    /// for it, since the file has the tensor at an odd offset: [`Load::align`](super::Load::align) helps. On a machine that is not
+    /// little endian, for everything but single bytes.
+    pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
+        let refused = |what: String| {
+            let what = format!("tensor {:?} {what}", self.name()).into();
+            Error::new(ErrorKind::Unsupported { what })
+        };
+        if !holds(self.dtype(), T::NUMBER) {
+            return Err(refused(format!("of {} as {}", self.dtype(), T::NAME)));
+        }
+        if cfg!(target_endian = "big") && size_of::<T>() > 1 {
+            return Err(refused("without swapping bytes, on this machine".into()));
+        }
+        let unaligned = || refused(format!("at an address that is not aligned for {}", T::NAME));
+        cast(&self.bytes).ok_or_else(unaligned)
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tensor")
+            .field("name", &self.name())
+            .field("dtype", &self.dtype())
+            .field("shape", &self.shape())
+            .field("bytes", &self.bytes.len())
+            .finish()
+    }
+}
+
+/// What elements of a type are as numbers of Rust.
+fn holds(dtype: Dtype, number: Number) -> bool {
+    let of = match dtype {
+        Dtype::U8 => Number::U8,
+        Dtype::I8 => Number::I8,
+        Dtype::U16 => Number::U16,
+        Dtype::I16 => Number::I16,
+        Dtype::U32 => Number::U32,
+        Dtype::I32 => Number::I32,
+        Dtype::U64 => Number::U64,
+        Dtype::I64 => Number::I64,
+        Dtype::F32 => Number::F32,
+        Dtype::F64 => Number::F64,
+        _ => return false,
+    };
+    of == number
+}
+
+/// Tensors that were read together, in the order of their files.
+#[derive(Clone, Default)]
+pub struct Tensors {
+    tensors: Vec<Tensor>,
+    by_name: HashMap<String, usize>,
+}
+
+impl Tensors {
+    pub(super) fn new(tensors: Vec<Tensor>) -> Self {
+        let names = tensors.iter().map(|tensor| tensor.name().to_owned());
+        Tensors {
+            by_name: names.zip(0..).collect(),
+            tensors,
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.tensors.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.tensors.is_empty()
+    }
+
+    /// The tensor of this name, if it was read.
+    pub fn get(&self, name: &str) -> Option<&Tensor> {
+        self.tensors.get(*self.by_name.get(name)?)
+    }
+
+    /// The tensor of this name.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound) if none of this name was read.
+    pub fn tensor(&self, name: &str) -> Result<&Tensor> {
+        self.get(name)
+            .ok_or_else(|| not_found(name, self.tensors.len()))
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> std::slice::Iter<'_, Tensor> {
+        self.tensors.iter()
+    }
+}
+
+impl IntoIterator for Tensors {
+    type Item = Tensor;
+    type IntoIter = std::vec::IntoIter<Tensor>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.tensors.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Tensors {
+    type Item = &'a Tensor;
+    type IntoIter = std::slice::Iter<'a, Tensor>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl fmt::Debug for Tensors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.tensors).finish()
+    }
+}
