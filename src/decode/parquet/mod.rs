@@ -3,3 +3,11 @@
 // Called by what reads columns.
 #[allow(dead_code)]
 mod failure;
+#[allow(dead_code)]
+mod pages;
+mod prefetch;
+mod source;
+mod write;
+
+pub use source::{Source, SourceStream};
+pub use write::{WriteOptions, Writer};
