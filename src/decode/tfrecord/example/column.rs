@@ -493,7 +493,9 @@ fn primitive<T: ArrowPrimitiveType>(
 /// The values, with room for as many in the next batch: growing step by step would copy them again and again. What is
 /// not used of that room is never touched.
 fn take_values<T>(values: &mut Vec<T>) -> Vec<T> {
-    let room = Vec::with_capacity(values.len() + values.len() / 16);
+    let mut room = Vec::new();
+    // Refused, it grows step by step.
+    let _ = room.try_reserve_exact(values.len() + values.len() / 16);
     std::mem::replace(values, room)
 }
 

@@ -135,7 +135,7 @@ impl Pool {
         for decoder in self.decoders.drain(..) {
             let shared = self.shared.clone();
             let spawned = std::thread::Builder::new()
-                .name("feedwater-decode".into())
+                .name("feedwater-dec".into())
                 .spawn(move || shared.serve(decoder));
             match spawned {
                 Ok(_) => started += 1,

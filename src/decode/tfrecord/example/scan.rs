@@ -162,6 +162,7 @@ impl ExampleScan {
             schema: arrow,
             ready: VecDeque::new(),
             failed: None,
+            over: false,
         })
     }
 
@@ -208,6 +209,8 @@ pub struct ExampleBatches {
     schema: SchemaRef,
     ready: VecDeque<RecordBatch>,
     failed: Option<Error>,
+    /// The end, or an error, was delivered.
+    over: bool,
 }
 
 impl ExampleBatches {
@@ -239,12 +242,16 @@ impl ExampleBatches {
             }
             if let Some(error) = self.failed.take() {
                 self.pool.close();
+                self.over = true;
                 return Poll::Ready(Some(Err(error)));
+            }
+            if self.over {
+                return Poll::Ready(None);
             }
             let waker = task.as_mut().map(|task| task.waker());
             match self.pool.take(waker) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Ready(None) => self.over = true,
                 Poll::Ready(Some(done)) => {
                     self.ready = done.batches.into();
                     self.failed = done.error;
