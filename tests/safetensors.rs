@@ -473,6 +473,10 @@ fn streams_and_tasks_get_the_same() {
         let reader = feedwater::open(&path).unwrap();
         let file = open_async(reader).await.unwrap();
         check_all(&file.load().await.unwrap(), &all);
+        let mut loading = file.load().submit();
+        check_all(&(&mut loading).await.unwrap(), &all);
+        let error = (&mut loading).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Abandoned), "{error}");
         for align in [1, 512] {
             let stream = file.load().align(align).window(1000).in_order().stream();
             let tensors: Vec<Tensor> = stream.try_collect().await.unwrap();

@@ -392,6 +392,8 @@ impl Future for Loading {
                 .cut(blocks, |tensor| this.tensors.push(tensor))?;
             this.at += 1;
         }
+        // Polled once more, it has nothing to give, which is no empty set of tensors.
+        this.failed = Some(Error::new(ErrorKind::Abandoned));
         Poll::Ready(Ok(Tensors::new(std::mem::take(&mut this.tensors))))
     }
 }

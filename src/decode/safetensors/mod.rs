@@ -41,7 +41,7 @@
 //! # Valid files
 //! Those that the `safetensors` crate (0.8) takes: a header of at most 100 MB, tensors one behind the other without
 //! holes, in lengths that follow from type and shape, to the end of the file. Everything else is
-//! [`Malformed`](crate::ErrorKind::Malformed). A header can need some ten times its length in memory while it is parsed.
+//! [`Malformed`](crate::ErrorKind::Malformed). While it is parsed, a header can need some thirty times its length in memory.
 //!
 //! Source: the [format](https://huggingface.co/docs/safetensors/index#format).
 
