@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn bad_bytes_are_malformed_and_name_the_column() {
-        let utf8 = std::str::from_utf8(&vec![0xff]).unwrap_err();
+        let utf8 = String::from_utf8(vec![0xff]).unwrap_err().utf8_error();
         let told = [
             from_parquet(ParquetError::General("bad".into()), part()),
             from_parquet(ParquetError::EOF("bad".into()), part()),

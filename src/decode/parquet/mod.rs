@@ -22,16 +22,22 @@ mod failure;
 mod filter;
 mod job;
 mod metadata;
+mod pages;
+mod prefetch;
 mod resident;
 mod scan;
 mod snappy;
+mod source;
 mod take;
 mod unit;
 mod wait;
+mod write;
 
 pub use batches::{BatchStream, Batches};
 pub use explain::{ColumnChunkPlan, Plan, Report, RowGroupPlan};
 pub use metadata::Metadata;
 pub use scan::{Scan, scan};
+pub use source::{Source, SourceStream};
+pub use write::{WriteOptions, Writer};
 
 pub use crate::format::parquet::{Column, Predicate, Skip, Value, Why, column};
