@@ -52,7 +52,8 @@ impl Set {
 
     /// The files that a name stands for, sorted:
     ///
-    /// - `train-00003-of-00010.gz`: the whole set that the shard is of;
+    /// - `train-00003-of-00010.gz`: the whole set that the shard is of (for that shard alone, there is
+    ///   [`of`](Self::of));
     /// - `train@10.gz`: the set `train-00000-of-00010.gz` and so on; up to a million;
     /// - a glob (`*`, `?`, `[a-z]`, `**`): the files that match. Of sets among them no shard that would match may be
     ///   missing;

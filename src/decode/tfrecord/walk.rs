@@ -21,10 +21,13 @@ use crate::reader::{ChunkStream, Chunks, Reader, ReaderExt};
 /// A task to wake, or none: then the thread waits.
 pub(super) type Waiter<'a, 'b> = Option<&'a mut Context<'b>>;
 
+/// A file that was opened, and its number; none behind the last one.
+type Next<R> = Poll<Option<Result<(usize, Arc<R>)>>>;
+
 /// The files that are read, one after the other.
 pub(super) trait Shards<R: ?Sized>: Send {
-    /// The next one, and its number.
-    fn next(&mut self, waiter: Waiter<'_, '_>) -> Poll<Option<Result<(usize, Arc<R>)>>>;
+    /// The next one.
+    fn next(&mut self, waiter: Waiter<'_, '_>) -> Next<R>;
 
     /// The current one is nearly through: the first `window` bytes of the next will be wanted soon.
     fn prepare(&mut self, window: u64);
@@ -320,7 +323,7 @@ impl<R: Reader + ?Sized> Feed<R> {
 struct One<R: ?Sized>(Option<Arc<R>>);
 
 impl<R: Reader + ?Sized> Shards<R> for One<R> {
-    fn next(&mut self, _: Waiter<'_, '_>) -> Poll<Option<Result<(usize, Arc<R>)>>> {
+    fn next(&mut self, _: Waiter<'_, '_>) -> Next<R> {
         Poll::Ready(self.0.take().map(|reader| Ok((0, reader))))
     }
 
@@ -356,7 +359,7 @@ impl Paths {
 }
 
 impl Shards<Opened> for Paths {
-    fn next(&mut self, waiter: Waiter<'_, '_>) -> Poll<Option<Result<(usize, Arc<Opened>)>>> {
+    fn next(&mut self, waiter: Waiter<'_, '_>) -> Next<Opened> {
         let opened = match (self.opened.take(), waiter) {
             (Some(opened), _) => opened,
             (None, Some(context)) => {
@@ -393,5 +396,46 @@ impl Shards<Opened> for Paths {
             self.opening = None;
             self.opened = Some(opened);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn the_next_file_is_opened_while_the_current_one_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths: Vec<_> = ["a", "b"].map(|name| dir.path().join(name)).into();
+        for path in &paths {
+            std::fs::write(path, "some bytes").unwrap();
+        }
+        let mut files = Paths::new(paths.clone().into(), OpenOptions::new());
+        assert!(
+            files.opening.is_none(),
+            "nothing happens before it is asked"
+        );
+        let Poll::Ready(Some(Ok((0, first)))) = files.next(None) else {
+            panic!("the first file opens");
+        };
+        assert_eq!(**first.source().name(), *paths[0].to_str().unwrap());
+        assert!(files.opening.is_some());
+        let end = Instant::now() + Duration::from_secs(20);
+        while files.opened.is_none() && Instant::now() < end {
+            files.prepare(4);
+            std::thread::yield_now();
+        }
+        assert!(files.opening.is_none());
+        let Some(Ok(second)) = &files.opened else {
+            panic!("the second file was opened meanwhile");
+        };
+        let second = second.clone();
+        let Poll::Ready(Some(Ok((1, same)))) = files.next(None) else {
+            panic!("it is the next");
+        };
+        assert!(Arc::ptr_eq(&second, &same));
+        assert!(matches!(files.next(None), Poll::Ready(None)));
+        files.prepare(4);
     }
 }

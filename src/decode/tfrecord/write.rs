@@ -63,7 +63,7 @@ impl WriterOptions {
         let sink = self.sink.create(path)?;
         let level = flate2::Compression::new(self.level);
         let out = match self.compression {
-            Compression::None => Out::Plain(sink),
+            Compression::None => Out::Plain(Box::new(sink)),
             Compression::Gzip => Out::Gzip(Box::new(GzEncoder::new(sink, level))),
             Compression::Zlib => Out::Zlib(Box::new(ZlibEncoder::new(sink, level))),
         };
@@ -98,7 +98,7 @@ pub struct Writer {
 }
 
 enum Out {
-    Plain(FileSink),
+    Plain(Box<FileSink>),
     Gzip(Box<GzEncoder<FileSink>>),
     Zlib(Box<ZlibEncoder<FileSink>>),
 }
@@ -145,7 +145,7 @@ impl Writer {
             return Err(error);
         }
         let sink = match self.out {
-            Out::Plain(sink) => sink,
+            Out::Plain(sink) => *sink,
             Out::Gzip(encoder) => encoder.finish().map_err(ours)?,
             Out::Zlib(encoder) => encoder.finish().map_err(ours)?,
         };
