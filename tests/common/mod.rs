@@ -4,6 +4,7 @@
 pub(crate) mod alone;
 #[cfg(target_os = "linux")]
 pub(crate) mod confined;
+pub(crate) mod corpus;
 #[cfg(target_os = "linux")]
 pub(crate) mod file_systems;
 #[cfg(target_os = "linux")]

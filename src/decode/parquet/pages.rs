@@ -1,10 +1,10 @@
-//! The pages of a column chunk, less those that the `parquet` crate would read wrongly.
+//! The pages of a column chunk, less those that the `parquet` crate would read wrongly, or with memory that no page can take.
 
-use std::io::Read;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io::{self, Read};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use parquet::basic::{Compression, Encoding};
+use parquet::basic::{Compression, Encoding, Type};
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::ColumnChunkMetaData;
@@ -18,6 +18,9 @@ use parquet::file::reader::{ChunkReader, Length, SerializedPageReader};
 /// - Levels in the deprecated BIT_PACKED encoding are refused. The format has them packed from the most significant bit on
 ///   (Encodings.md); the crate unpacks from the least significant one, and would deliver other nulls and lists than were
 ///   written. Columns without levels may name the encoding, as many writers do.
+/// - A page whose header promises more bytes than its codec can make of those that are there, or more entries of a
+///   dictionary than these bytes hold: the crate allocates by these numbers. Brotli has no such bound; one page takes 2 GiB
+///   at most, as the format counts it with 31 bits.
 /// - A page of the LZ4 codec of Hadoop that is in more than one frame, and that the crate does not decompress, is told
 ///   apart from a damaged one.
 pub(super) fn checked<R: ChunkReader + 'static>(
@@ -27,29 +30,51 @@ pub(super) fn checked<R: ChunkReader + 'static>(
     locations: Option<Vec<PageLocation>>,
 ) -> Result<Box<dyn PageReader>> {
     let descr = chunk.column_descr();
-    let headers_in_pages = locations.is_some();
-    let last: LastBytes = Arc::default();
-    let noting = Arc::new(Noting {
+    let (start, len) = chunk.byte_range();
+    let noted: Shared = Arc::default();
+    let noting = Noting {
         source,
-        last: (chunk.compression() == Compression::LZ4).then(|| last.clone()),
-    });
+        noted: noted.clone(),
+        codec: chunk.compression(),
+        // Bits of the shortest value of a dictionary.
+        bits: match chunk.column_type() {
+            Type::BOOLEAN => 1,
+            Type::INT32 | Type::FLOAT | Type::BYTE_ARRAY => 32,
+            Type::INT64 | Type::DOUBLE => 64,
+            Type::INT96 => 96,
+            Type::FIXED_LEN_BYTE_ARRAY => 8 * i64::from(descr.type_length().max(0)),
+        },
+        end: start.saturating_add(len),
+        headers_in_pages: locations.is_some(),
+    };
+    let headers_in_pages = locations.is_some();
     Ok(Box::new(Checked {
-        pages: SerializedPageReader::new(noting, chunk, rows, locations)?,
+        pages: SerializedPageReader::new(Arc::new(noting), chunk, rows, locations)?,
+        is_hadoop: chunk.compression() == Compression::LZ4,
         has_definition_levels: descr.max_def_level() > 0,
         has_repetition_levels: descr.max_rep_level() > 0,
-        last,
+        noted,
         headers_in_pages,
     }))
 }
 
-/// The bytes that were asked for last.
-type LastBytes = Arc<Mutex<Option<Bytes>>>;
+/// What the crate asked for, seen from below it.
+#[derive(Default)]
+struct Noted {
+    /// The bytes that were asked for last.
+    last: Option<Bytes>,
+    /// Why a header was refused. The crate keeps the words of some errors alone.
+    refused: Option<String>,
+}
+
+type Shared = Arc<Mutex<Noted>>;
 
 struct Checked<R: ChunkReader> {
     pages: SerializedPageReader<Noting<R>>,
+    is_hadoop: bool,
     has_definition_levels: bool,
     has_repetition_levels: bool,
-    last: LastBytes,
+    noted: Shared,
     /// Whether pages are asked for together with their headers.
     headers_in_pages: bool,
 }
@@ -80,8 +105,11 @@ impl<R: ChunkReader> Checked<R> {
 
     /// Says what is wrong with the page that was asked for last, if that is known better here.
     fn explain(&self, error: ParquetError) -> ParquetError {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(page) = last.as_ref() else {
+        let mut noted = lock(&self.noted);
+        if let Some(refused) = noted.refused.take() {
+            return ParquetError::General(refused);
+        }
+        let Some(page) = noted.last.as_ref().filter(|_| self.is_hadoop) else {
             return error;
         };
         let header = match self.headers_in_pages {
@@ -117,11 +145,13 @@ impl<R: ChunkReader> PageReader for Checked<R> {
     }
 
     fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
-        self.pages.peek_next_page()
+        let page = self.pages.peek_next_page();
+        page.map_err(|error| self.explain(error))
     }
 
     fn skip_next_page(&mut self) -> Result<()> {
-        self.pages.skip_next_page()
+        let skipped = self.pages.skip_next_page();
+        skipped.map_err(|error| self.explain(error))
     }
 
     fn supports_deferred_dictionary(&self) -> bool {
@@ -134,14 +164,20 @@ impl<R: ChunkReader> PageReader for Checked<R> {
     }
 
     fn at_record_boundary(&mut self) -> Result<bool> {
-        self.pages.at_record_boundary()
+        let at = self.pages.at_record_boundary();
+        at.map_err(|error| self.explain(error))
     }
 }
 
-/// Keeps what was asked for last, where that will be of use.
+/// Keeps what was asked for last, and looks at page headers before the crate does.
 struct Noting<R> {
     source: Arc<R>,
-    last: Option<LastBytes>,
+    noted: Shared,
+    codec: Compression,
+    bits: i64,
+    /// Where the chunk ends.
+    end: u64,
+    headers_in_pages: bool,
 }
 
 impl<R: ChunkReader> Length for Noting<R> {
@@ -151,19 +187,84 @@ impl<R: ChunkReader> Length for Noting<R> {
 }
 
 impl<R: ChunkReader> ChunkReader for Noting<R> {
-    type T = R::T;
+    type T = HeaderStream<R::T>;
 
-    fn get_read(&self, start: u64) -> Result<R::T> {
-        self.source.get_read(start)
+    fn get_read(&self, start: u64) -> Result<Self::T> {
+        let inner = self.source.get_read(start)?;
+        let left = usize::try_from(self.end.saturating_sub(start)).unwrap_or(usize::MAX);
+        // Without the bytes of the whole chunk in memory, what the crate reads now fails as well.
+        let bytes = self.source.get_bytes(start, left).unwrap_or_default();
+        Ok(HeaderStream {
+            inner,
+            refusal: implausible(&bytes, self.codec, self.bits),
+            noted: self.noted.clone(),
+        })
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
         let bytes = self.source.get_bytes(start, length)?;
-        if let Some(last) = &self.last {
-            *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes.clone());
+        if self.headers_in_pages
+            && let Some(refusal) = implausible(&bytes, self.codec, self.bits)
+        {
+            return Err(ParquetError::General(refusal));
         }
+        lock(&self.noted).last = Some(bytes.clone());
         Ok(bytes)
     }
+}
+
+/// Where a page header may begin: the crate also asks for streams that it does not read from, at other places.
+struct HeaderStream<T> {
+    inner: T,
+    refusal: Option<String>,
+    noted: Shared,
+}
+
+impl<T: Read> Read for HeaderStream<T> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        match self.refusal.take() {
+            None => self.inner.read(out),
+            Some(refusal) => {
+                lock(&self.noted).refused = Some(refusal);
+                Err(io::ErrorKind::InvalidData.into())
+            }
+        }
+    }
+}
+
+fn lock(noted: &Shared) -> MutexGuard<'_, Noted> {
+    noted.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Why the numbers of the page header that `bytes` begin with cannot be; `None` also if there is no header at all, which
+/// is the crate's to say.
+fn implausible(bytes: &[u8], codec: Compression, bits: i64) -> Option<String> {
+    let header = Header::parse(bytes)?;
+    // Most bytes that one can become: a copy of 64 bytes takes 3 in Snappy (format_description.txt), a byte of a length in
+    // LZ4 stands for 255 (lz4_Block_format.md), a match of 258 bytes takes 2 bits in DEFLATE (RFC 1951), a block of 128 KiB
+    // takes 4 bytes in Zstandard (RFC 8878).
+    let most = match codec {
+        Compression::SNAPPY => 22,
+        Compression::LZ4 | Compression::LZ4_RAW => 255,
+        Compression::GZIP(_) => 1032,
+        Compression::ZSTD(_) => 32 << 10,
+        _ => i64::from(i32::MAX),
+    };
+    let (from, to) = (header.compressed.max(0), header.uncompressed);
+    // Not of one byte, since a frame with nothing in it has some.
+    if to > from.saturating_add(1).saturating_mul(most) {
+        return Some(format!(
+            "a page header promises {to} bytes from {from}, more than {codec} can make"
+        ));
+    }
+    let entries = header.entries.saturating_mul(bits);
+    if entries > to.max(0).saturating_mul(8) {
+        return Some(format!(
+            "a dictionary page promises {} entries in {to} bytes",
+            header.entries
+        ));
+    }
+    None
 }
 
 /// In how many frames `page` is, if it is framed as Hadoop's codecs do, and 0 otherwise. Either each frame has its own
@@ -189,6 +290,63 @@ fn frames(page: &[u8]) -> usize {
 
 /// Deepest nesting of a page header that is followed.
 const DEPTH: usize = 8;
+
+/// What is looked at in a page header.
+#[derive(Default)]
+struct Header {
+    uncompressed: i64,
+    compressed: i64,
+    /// Of a dictionary; 0 for other pages.
+    entries: i64,
+}
+
+impl Header {
+    /// The struct `PageHeader` (parquet.thrift) in the compact protocol.
+    fn parse(bytes: &[u8]) -> Option<Header> {
+        let mut header = Header::default();
+        let mut rest = bytes;
+        fields(&mut rest, DEPTH, &mut |rest, id, kind, depth| {
+            match (id, kind) {
+                (2, 5) => header.uncompressed = zigzag(varint(rest)?),
+                (3, 5) => header.compressed = zigzag(varint(rest)?),
+                (7, 12) => fields(rest, depth, &mut |rest, id, kind, depth| {
+                    match (id, kind) {
+                        (1, 5) => header.entries = zigzag(varint(rest)?),
+                        _ => skip(rest, kind, depth)?,
+                    }
+                    Some(())
+                })?,
+                _ => skip(rest, kind, depth)?,
+            }
+            Some(())
+        })?;
+        Some(header)
+    }
+}
+
+/// What takes a field: its bytes and what follows, its number, its type, and how deep it may go.
+type Take<'a> = dyn FnMut(&mut &[u8], i64, u8, usize) -> Option<()> + 'a;
+
+/// Walks over the fields of a struct.
+fn fields(rest: &mut &[u8], depth: usize, take: &mut Take<'_>) -> Option<()> {
+    let depth = depth.checked_sub(1)?;
+    let mut id = 0_i64;
+    loop {
+        let head = byte(rest)?;
+        if head == 0 {
+            return Some(());
+        }
+        id = match head >> 4 {
+            0 => zigzag(varint(rest)?),
+            more => id.checked_add(i64::from(more))?,
+        };
+        take(rest, id, head & 15, depth)?;
+    }
+}
+
+fn zigzag(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
+}
 
 /// Length of the struct in Thrift's compact protocol that `bytes` begin with.
 fn struct_len(bytes: &[u8]) -> Option<usize> {
@@ -223,16 +381,9 @@ fn skip(rest: &mut &[u8], kind: u8, depth: usize) -> Option<()> {
                 }
             }
         }
-        12 => loop {
-            let head = byte(rest)?;
-            if head == 0 {
-                break;
-            }
-            if head >> 4 == 0 {
-                varint(rest)?;
-            }
-            skip(rest, head & 15, depth)?;
-        },
+        12 => fields(rest, depth + 1, &mut |rest, _, kind, depth| {
+            skip(rest, kind, depth)
+        })?,
         // Page headers have no maps.
         _ => return None,
     }
@@ -334,6 +485,15 @@ mod tests {
         }
     }
 
+    /// One page that is the whole file.
+    fn location(len: usize) -> PageLocation {
+        PageLocation {
+            offset: 0,
+            compressed_page_size: len as i32,
+            first_row_index: 0,
+        }
+    }
+
     /// One LZ4 block of literals alone.
     fn block(bytes: &[u8]) -> Vec<u8> {
         let mut out = vec![(bytes.len().min(15) as u8) << 4];
@@ -377,13 +537,7 @@ mod tests {
             ] {
                 let file = [header(all.len(), body.len(), 3, [RLE, RLE]), body.clone()].concat();
                 let chunk = chunk(0, Compression::LZ4, file.len());
-                let locations = with_locations.then(|| {
-                    vec![PageLocation {
-                        offset: 0,
-                        compressed_page_size: file.len() as i32,
-                        first_row_index: 0,
-                    }]
-                });
+                let locations = with_locations.then(|| vec![location(file.len())]);
                 let mut pages = checked(Arc::new(Bytes::from(file)), &chunk, 3, locations).unwrap();
                 let error = match (pages.get_next_page(), said) {
                     (Ok(page), Ok(())) => {
@@ -405,6 +559,41 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn promises_that_no_codec_keeps_are_refused() {
+        for (codec, ratio) in [
+            (Compression::SNAPPY, 22),
+            (Compression::LZ4_RAW, 255),
+            (Compression::GZIP(Default::default()), 1032),
+            (Compression::ZSTD(Default::default()), 32 << 10),
+        ] {
+            let most = 11 * ratio;
+            assert_eq!(
+                implausible(&header(most, 10, 1, [RLE, RLE]), codec, 32),
+                None
+            );
+            let bytes = header(most + 1, 10, 1, [RLE, RLE]);
+            assert!(implausible(&bytes, codec, 32).is_some());
+            for with_locations in [false, true] {
+                let file = [&bytes[..], &[0; 10]].concat();
+                let chunk = chunk(0, codec, file.len());
+                let locations = with_locations.then(|| vec![location(file.len())]);
+                let mut pages = checked(Arc::new(Bytes::from(file)), &chunk, 3, locations).unwrap();
+                let error = from_parquet(pages.get_next_page().unwrap_err(), None).to_string();
+                assert!(error.contains("a page header promises"), "{error}");
+            }
+        }
+        let most = header(i32::MAX as usize, 1, 1, [RLE, RLE]);
+        let brotli = Compression::BROTLI(Default::default());
+        assert_eq!(implausible(&most, brotli, 32), None);
+        // A dictionary of 3 entries in 8 bytes.
+        let dictionary = [0x15, 4, 0x15, 16, 0x15, 16, 0x4c, 0x15, 6, 0x15, 0, 0, 0];
+        let codec = Compression::UNCOMPRESSED;
+        assert_eq!(implausible(&dictionary, codec, 16), None);
+        assert!(implausible(&dictionary, codec, 32).is_some());
+        assert_eq!(implausible(&dictionary, codec, 0), None);
     }
 
     #[test]
