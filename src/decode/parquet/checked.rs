@@ -20,6 +20,7 @@ use parquet::file::reader::{ChunkReader, Length};
 /// - A page whose header promises more bytes than its codec can make of those that are there, or more entries of a
 ///   dictionary than these bytes hold: the crate allocates by these numbers. Brotli has no such bound; one page takes 2 GiB
 ///   at most, as the format counts it with 31 bits.
+/// - A page of one of the DELTA encodings that promises more values than the page has, for the same reason.
 /// - A page of the LZ4 codec of Hadoop that is in more than one frame, and that the crate does not decompress, is told
 ///   apart from a damaged one.
 pub(super) fn checked<R: ChunkReader + 'static>(
@@ -78,6 +79,11 @@ struct Checked {
 impl Checked {
     #[allow(deprecated)] // The encoding that this is about.
     fn check(&self, page: &Page) -> Result<()> {
+        if let Some((promised, values)) = self.too_many_deltas(page) {
+            return Err(ParquetError::General(format!(
+                "a page of {values} values promises {promised} of them"
+            )));
+        }
         let Page::DataPage {
             def_level_encoding,
             rep_level_encoding,
@@ -97,6 +103,39 @@ impl Checked {
             }
         }
         Ok(())
+    }
+
+    /// How many values the header of a DELTA encoding promises, if that is more than the page has, and how many it has.
+    fn too_many_deltas(&self, page: &Page) -> Option<(u64, u64)> {
+        let (Encoding::DELTA_BINARY_PACKED
+        | Encoding::DELTA_LENGTH_BYTE_ARRAY
+        | Encoding::DELTA_BYTE_ARRAY) = page.encoding()
+        else {
+            return None;
+        };
+        let mut rest = &page.buffer()[..];
+        if let Page::DataPageV2 {
+            def_levels_byte_len,
+            rep_levels_byte_len,
+            ..
+        } = page
+        {
+            let levels = u64::from(*def_levels_byte_len) + u64::from(*rep_levels_byte_len);
+            rest = rest.get(usize::try_from(levels).ok()?..)?;
+        } else {
+            let levels = [self.has_definition_levels, self.has_repetition_levels];
+            for _ in levels.iter().filter(|has| **has) {
+                let (length, levels) = rest.split_first_chunk::<4>()?;
+                rest = levels.get(usize::try_from(u32::from_le_bytes(*length)).ok()?..)?;
+            }
+        }
+        let values = u64::from(page.num_values());
+        let mut promised = skip_deltas(&mut rest, values)?;
+        // Lengths of prefixes are followed by those of suffixes.
+        if promised <= values && page.encoding() == Encoding::DELTA_BYTE_ARRAY {
+            promised = skip_deltas(&mut rest, values)?;
+        }
+        (promised > values).then_some((promised, values))
     }
 
     /// Says what is wrong with the page that was asked for last, if that is known better here.
@@ -317,6 +356,31 @@ fn frames(page: &[u8]) -> usize {
         Some(frames)
     };
     walk(true).or_else(|| walk(false)).unwrap_or(0)
+}
+
+/// Skips numbers in DELTA_BINARY_PACKED (Encodings.md): how many there are. If that is more than `most`, only their header.
+fn skip_deltas(rest: &mut &[u8], most: u64) -> Option<u64> {
+    let (block, parts, count, _first) =
+        (varint(rest)?, varint(rest)?, varint(rest)?, varint(rest)?);
+    if count > most {
+        return Some(count);
+    }
+    let each = block.checked_div(parts)?;
+    let mut left = count.saturating_sub(1);
+    while left > 0 && each > 0 {
+        let _least = varint(rest)?;
+        let (widths, packed) = rest.split_at_checked(usize::try_from(parts).ok()?)?;
+        *rest = packed;
+        for width in widths {
+            if left == 0 {
+                break;
+            }
+            let bits = each.checked_mul(u64::from(*width))?;
+            *rest = rest.get(usize::try_from(bits.div_ceil(8)).ok()?..)?;
+            left = left.saturating_sub(each);
+        }
+    }
+    Some(count)
 }
 
 /// Deepest nesting of a page header that is followed.
@@ -602,6 +666,31 @@ mod tests {
                     _ => panic!("{error}"),
                 }
             }
+        }
+    }
+
+    #[test]
+    fn more_deltas_than_values_are_refused() {
+        // Blocks of 128 in 4 parts of 32; two numbers, whose one delta takes 1 bit.
+        let two = [&[0x80, 1, 4, 2, 0, 0, 1, 0, 0, 0][..], &[0; 4]].concat();
+        let mut rest = &[&two[..], &[7]].concat()[..];
+        assert_eq!((skip_deltas(&mut rest, 2), rest), (Some(2), &[7][..]));
+        let many = [0x80, 1, 4, 0xff, 0xff, 0xff, 0xff, 0x0f, 0];
+        for (encoding, body, ok) in [
+            (5, two.clone(), true),
+            (5, many.to_vec(), false),
+            (7, [two.clone(), two.clone()].concat(), true),
+            (7, [two, many.to_vec()].concat(), false),
+        ] {
+            let mut file = header(body.len(), body.len(), 2, [RLE, RLE]);
+            // The encoding of values, which the helper makes PLAIN.
+            let at = file.len() - 7;
+            assert_eq!(file[at], 0);
+            file[at] = encoding * 2;
+            file.extend(body);
+            let chunk = chunk(0, Compression::UNCOMPRESSED, file.len());
+            let page = pages(file, &chunk, None).get_next_page();
+            assert_eq!(page.is_ok(), ok, "{encoding}: {page:?}");
         }
     }
 
