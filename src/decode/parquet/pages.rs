@@ -29,6 +29,17 @@ pub(super) fn checked<R: ChunkReader + 'static>(
     rows: usize,
     locations: Option<Vec<PageLocation>>,
 ) -> Result<Box<dyn PageReader>> {
+    checked_as(source, chunk, chunk, rows, locations)
+}
+
+/// The same for pages that the crate is to take for those of `stored`, which is `chunk` with another codec.
+pub(super) fn checked_as<R: ChunkReader + 'static>(
+    source: Arc<R>,
+    chunk: &ColumnChunkMetaData,
+    stored: &ColumnChunkMetaData,
+    rows: usize,
+    locations: Option<Vec<PageLocation>>,
+) -> Result<Box<dyn PageReader>> {
     let descr = chunk.column_descr();
     let (start, len) = chunk.byte_range();
     let noted: Shared = Arc::default();
@@ -49,7 +60,7 @@ pub(super) fn checked<R: ChunkReader + 'static>(
     };
     let headers_in_pages = locations.is_some();
     Ok(Box::new(Checked {
-        pages: SerializedPageReader::new(Arc::new(noting), chunk, rows, locations)?,
+        pages: SerializedPageReader::new(Arc::new(noting), stored, rows, locations)?,
         is_hadoop: chunk.compression() == Compression::LZ4,
         has_definition_levels: descr.max_def_level() > 0,
         has_repetition_levels: descr.max_rep_level() > 0,
@@ -192,8 +203,19 @@ impl<R: ChunkReader> ChunkReader for Noting<R> {
     fn get_read(&self, start: u64) -> Result<Self::T> {
         let inner = self.source.get_read(start)?;
         let left = usize::try_from(self.end.saturating_sub(start)).unwrap_or(usize::MAX);
-        // Without the bytes of the whole chunk in memory, what the crate reads now fails as well.
-        let bytes = self.source.get_bytes(start, left).unwrap_or_default();
+        // Reading may copy, and headers are short; only statistics make them longer.
+        let mut enough = 1 << 10;
+        let bytes = loop {
+            // Without the bytes in memory, what the crate reads now fails as well.
+            let bytes = self
+                .source
+                .get_bytes(start, left.min(enough))
+                .unwrap_or_default();
+            if enough >= left || Header::parse(&bytes).is_some() {
+                break bytes;
+            }
+            enough = enough.saturating_mul(64);
+        };
         Ok(HeaderStream {
             inner,
             refusal: implausible(&bytes, self.codec, self.bits),

@@ -11,10 +11,11 @@ use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::page_index::offset_index::PageLocation;
-use parquet::file::reader::{ChunkReader, SerializedPageReader};
+use parquet::file::reader::ChunkReader;
 use snap::raw::{Decoder, decompress_len};
 
 use super::buffers::Buffers;
+use super::pages::{checked, checked_as};
 
 /// The pages of `chunk`, read by `reader`.
 pub(super) fn pages<R: ChunkReader + 'static>(
@@ -26,26 +27,24 @@ pub(super) fn pages<R: ChunkReader + 'static>(
 ) -> Result<Box<dyn PageReader>> {
     let reader = Arc::new(reader);
     if chunk.compression() != Compression::SNAPPY {
-        return Ok(Box::new(SerializedPageReader::new(
-            reader, chunk, rows, locations,
-        )?));
+        return checked(reader, chunk, rows, locations);
     }
     let stored = chunk.clone().into_builder();
     let stored = stored.set_compression(Compression::UNCOMPRESSED).build()?;
     Ok(Box::new(SnappyPages {
-        stored: SerializedPageReader::new(reader, &stored, rows, locations)?,
+        stored: checked_as(reader, chunk, &stored, rows, locations)?,
         decoder: Decoder::new(),
         buffers: buffers.clone(),
     }))
 }
 
-struct SnappyPages<R: ChunkReader> {
-    stored: SerializedPageReader<R>,
+struct SnappyPages {
+    stored: Box<dyn PageReader>,
     decoder: Decoder,
     buffers: Arc<Buffers>,
 }
 
-impl<R: ChunkReader> SnappyPages<R> {
+impl SnappyPages {
     fn page(&mut self, page: Page) -> Result<Page> {
         Ok(match page {
             Page::DataPage {
@@ -129,7 +128,7 @@ impl<R: ChunkReader> SnappyPages<R> {
     }
 }
 
-impl<R: ChunkReader> Iterator for SnappyPages<R> {
+impl Iterator for SnappyPages {
     type Item = Result<Page>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -137,7 +136,8 @@ impl<R: ChunkReader> Iterator for SnappyPages<R> {
     }
 }
 
-impl<R: ChunkReader> PageReader for SnappyPages<R> {
+#[deny(clippy::missing_trait_methods)]
+impl PageReader for SnappyPages {
     fn get_next_page(&mut self) -> Result<Option<Page>> {
         match self.stored.get_next_page()? {
             Some(page) => self.page(page).map(Some),
