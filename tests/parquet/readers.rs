@@ -128,3 +128,43 @@ impl Reader for Counting {
         read_now_by_submit(self, reads)
     }
 }
+
+/// Memory that is copied at once, as the page cache is. It can stop being at hand.
+#[derive(Debug)]
+pub(crate) struct Copying {
+    inner: MemoryReader,
+    /// Ranges that were read on the caller's thread.
+    pub(crate) now: Mutex<Vec<Range<u64>>>,
+}
+
+impl Copying {
+    pub(crate) fn new(file: &Bytes) -> Arc<Self> {
+        Arc::new(Copying {
+            inner: MemoryReader::new(file.clone()),
+            now: Mutex::default(),
+        })
+    }
+}
+
+impl Reader for Copying {
+    fn source(&self) -> &Source {
+        self.inner.source()
+    }
+
+    fn submit(&self, batch: Batch) -> Pending {
+        let (started, _, pending) = batch.start(self.inner.source());
+        for (read, ticket) in started {
+            let bytes = self.inner.read(read.range.clone()).wait().unwrap();
+            ticket.finish(Ok(Block::Host(Bytes::copy_from_slice(&bytes))));
+        }
+        pending
+    }
+
+    fn read_now(&self, reads: &mut [ReadInto<'_>]) -> Result<()> {
+        self.now
+            .lock()
+            .unwrap()
+            .extend(reads.iter().map(ReadInto::range));
+        self.inner.read_now(reads)
+    }
+}

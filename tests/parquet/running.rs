@@ -12,7 +12,7 @@ use feedwater::{ErrorKind, MemoryReader};
 use futures::StreamExt;
 
 use crate::files::{joined, oracle, properties, table, write};
-use crate::readers::{Counting, Recording};
+use crate::readers::{Copying, Counting, Recording};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -101,6 +101,54 @@ fn the_window_bounds_what_was_asked_and_not_decoded() {
             most > 0 && most <= window.max(largest),
             "{most} of {window}, {largest}"
         );
+    }
+}
+
+#[test]
+fn bytes_at_hand_are_read_page_by_page() {
+    // Numbers that no codec makes smaller, so that a row group has more than 1 MiB.
+    let numbers = (0..400_000u64)
+        .map(|row| (row.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (row << 7)).rotate_left(17));
+    let numbers: arrow::array::UInt64Array = numbers
+        .map(|number| (number % 9 != 0).then_some(number))
+        .collect();
+    let batch = arrow::array::RecordBatch::try_from_iter([
+        ("a", Arc::new(numbers.clone()) as _),
+        ("b", Arc::new(numbers) as _),
+    ])
+    .unwrap();
+    let properties = properties()
+        .set_max_row_group_row_count(Some(150_000))
+        .set_data_page_row_count_limit(20_000);
+    for compression in [
+        parquet::basic::Compression::SNAPPY,
+        parquet::basic::Compression::UNCOMPRESSED,
+    ] {
+        let file = write(
+            &batch,
+            properties
+                .clone()
+                .set_compression(compression)
+                .set_dictionary_enabled(false),
+        );
+        let reader = Copying::new(&file);
+        let batches = scan(reader.clone()).threads(2).run().unwrap();
+        let chunks: Vec<_> = batches
+            .plan()
+            .row_groups
+            .iter()
+            .flat_map(|group| group.requests.clone())
+            .collect();
+        assert_eq!(joined(batches), oracle(&file));
+        let now = reader.now.lock().unwrap();
+        // More than one request for each page, none of them outside what was planned.
+        assert!(now.len() > 40, "{}", now.len());
+        let planned = |range: &std::ops::Range<u64>| {
+            chunks
+                .iter()
+                .any(|chunk| chunk.start <= range.start && range.end <= chunk.end)
+        };
+        assert!(now.iter().all(planned));
     }
 }
 

@@ -247,18 +247,21 @@ impl Bound {
     }
 }
 
+/// Where a comparison is (or may be) true, and where it is (or may be) false.
+pub(crate) type Sides<S> = (S, S);
+
 impl Node {
     /// Evaluates it bottom up: `leaf` gives where a comparison is (or may be) true, and where false; `and` and `or` join
     /// such sets.
     pub(crate) fn fold<S: Clone, E>(
         &self,
-        leaf: &mut dyn FnMut(&Node) -> Result<(S, S), E>,
+        leaf: &mut dyn FnMut(&Node) -> Result<Sides<S>, E>,
         and: &dyn Fn(&S, &S) -> S,
         or: &dyn Fn(&S, &S) -> S,
-    ) -> Result<Option<(S, S)>, E> {
+    ) -> Result<Option<Sides<S>>, E> {
         let mut all =
             |nodes: &[Node], on_true: &dyn Fn(&S, &S) -> S, on_false: &dyn Fn(&S, &S) -> S| {
-                let mut joined: Option<(S, S)> = None;
+                let mut joined: Option<Sides<S>> = None;
                 for node in nodes {
                     let Some(next) = node.fold(leaf, and, or)? else {
                         continue;
@@ -378,7 +381,8 @@ fn key(target: &Target, value: &Value) -> Result<Key> {
         (Float16 | Float32 | Float64, Value::Float(value)) => Key::Float(*value),
         (Float16 | Float32 | Float64, Value::Int(value)) => {
             let float = *value as f64;
-            if float as i128 != *value {
+            // The conversion back saturates, so the largest number would come back from a float that is larger.
+            if float as i128 != *value || *value == i128::MAX {
                 return Err(mismatch());
             }
             Key::Float(float)
