@@ -14,8 +14,8 @@ use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use super::buffers::Buffers;
 use super::failure;
 use super::metadata::column_name;
+use super::pages::pages;
 use super::resident::{Column, Resident};
-use super::snappy::pages;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::parquet::{Chunk, GroupPlan, Pieces, Rows};
 

@@ -105,7 +105,7 @@ impl Rows {
         let first = self.0.partition_point(|range| range.end <= span.start);
         self.0
             .get(first)
-            .is_some_and(|range| range.start < span.end)
+            .is_some_and(|range| !span.is_empty() && range.start < span.end)
     }
 
     /// The same rows, and those of gaps of fewer than `gap` rows between them.
