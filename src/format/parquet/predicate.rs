@@ -11,7 +11,7 @@ use super::invalid;
 use super::leaves::leaves_of;
 use crate::error::Result;
 
-/// A condition on the rows of a file. Begins with [`column`].
+/// A condition on the rows of a file. Begins with [`column()`].
 ///
 /// Three-valued, as in SQL: a comparison with a null is neither true nor false, and rows are kept only where the whole is
 /// true. Floating-point numbers compare as IEEE 754 says, so that NaN equals nothing and is neither smaller nor larger
