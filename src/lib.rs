@@ -1,5 +1,5 @@
-//! Brings the bytes of files to where they are needed, in host memory or (by a [`Transfer`] of yours) on a device, as fast
-//! as the machine allows, and says which way it chose.
+//! Brings the bytes of files, and the columns, records and tensors in them, to where they are needed, in host memory or (by
+//! a [`Transfer`] of yours) on a device, as fast as the machine allows, and says which way it chose.
 //!
 //! ```
 //! use feedwater::{ChunkOptions, ReaderExt};
@@ -24,6 +24,10 @@
 //! | many ranges into slices of your own, on this thread | [`Reader::read_now`], [`ReadInto`] |
 //! | many ranges into blocks, not waiting | [`Batch`], [`BlockMut`], [`Pool`] |
 //! | to write files that appear whole or not at all | [`FileSink`], [`copy`](fn@copy) |
+//! | columns of Parquet files | `parquet::scan`, `parquet::Source` |
+//! | records of TFRecord files, or the columns in them | `tfrecord::records`, `tfrecord::examples` |
+//! | tensors, arrays | `safetensors::open`, `npy::open` |
+//! | to know what a file is | [`Format::of`] |
 //! | bytes on a device | [`Staged`], [`Transfer`] |
 //! | an engine of your own | [`Reader`], [`Batch::start`], and `conformance` (feature `testing`) |
 //! | threads, rings and memory with bounds of your own | [`Engine`] |
@@ -40,8 +44,8 @@
 //! [`Chunks`]) blocks its thread.
 //!
 //! # Features
-//! `io-uring` (default) brings reads by the kernel's rings (Linux), `mmap` (default) views of mappings, `testing` the
-//! conformance suite and fault injection; `full` all.
+//! `io-uring` (default) brings reads by the kernel's rings (Linux), `mmap` (default) views of mappings; `parquet`, `tfrecord`,
+//! `safetensors` and `npy` the modules of these names; `testing` the conformance suite and fault injection; `full` all.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(not(target_pointer_width = "64"))]
