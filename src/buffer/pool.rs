@@ -469,10 +469,10 @@ mod tests {
             .collect();
         starts.sort_unstable();
         assert!(starts.windows(2).all(|two| two[1] - two[0] >= 64 << 10));
-        let last = blocks[99].unfilled_ptr();
         drop(blocks);
         assert_eq!(pool.stats().kept, (15 + 3 * 32) * (64 << 10));
-        assert_eq!(take(&pool, 64 << 10).unfilled_ptr(), last);
+        let again = take(&pool, 64 << 10).unfilled_ptr() as usize;
+        assert!(starts.contains(&again));
         // Another size takes the place of all that nobody uses.
         drop(take(&pool, 20 << 20));
         assert_eq!(pool.stats().kept, 20 << 20);
