@@ -114,7 +114,7 @@ fn table_of_parquet(reader: &Arc<Opened>, wanted: &Wanted) -> Result<Table, Fail
     if let Some(threads) = wanted.threads {
         scan = scan.threads(threads);
     }
-    let batches = scan.run()?;
+    let batches = scan.batches()?;
     let plan = batches.plan().clone();
     let schema = batches.schema().clone();
     let mut table = Table::of(schema, batches.map(|batch| Ok(batch?)));
