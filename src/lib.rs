@@ -1,5 +1,5 @@
-//! Brings the bytes of files, and the columns, records and tensors in them, to where they are needed, in host memory or (by
-//! a [`Transfer`] of yours) on a device, as fast as the machine allows, and says which way it chose.
+//! Brings the bytes of files to where they are needed, in host memory or (by a [`Transfer`] of yours) on a device, as fast
+//! as the machine allows, and says which way it chose; and decodes the columns, records, tensors and arrays in them.
 //!
 //! ```
 //! use feedwater::{ChunkOptions, ReaderExt};
@@ -24,13 +24,14 @@
 //! | many ranges into slices of your own, on this thread | [`Reader::read_now`], [`ReadInto`] |
 //! | many ranges into blocks, not waiting | [`Batch`], [`BlockMut`], [`Pool`] |
 //! | to write files that appear whole or not at all | [`FileSink`], [`copy`](fn@copy) |
-//! | columns of Parquet files | `parquet::scan`, `parquet::Source` |
-//! | records of TFRecord files, or the columns in them | `tfrecord::records`, `tfrecord::examples` |
-//! | tensors, arrays | `safetensors::open`, `npy::open` |
-//! | to know what a file is | [`Format::of`] |
 //! | bytes on a device | [`Staged`], [`Transfer`] |
 //! | an engine of your own | [`Reader`], [`Batch::start`], and `conformance` (feature `testing`) |
 //! | threads, rings and memory with bounds of your own | [`Engine`] |
+//! | columns of Parquet files | `parquet::scan` (feature `parquet`) |
+//! | records of TFRecord files, and columns of the examples in them | `tfrecord::records`, `tfrecord::examples` (feature `tfrecord`) |
+//! | tensors of safetensors files | `safetensors::open` (feature `safetensors`) |
+//! | arrays of .npy and .npz files | `npy::open`, `npy::open_npz` (feature `npy`) |
+//! | to know which of these a file is | [`Format::of`] |
 //! | to know by which rules ranges are read, and what was done | [`Opened`], [`Report`] |
 //!
 //! # What holds everywhere
@@ -44,8 +45,13 @@
 //! [`Chunks`]) blocks its thread.
 //!
 //! # Features
-//! `io-uring` (default) brings reads by the kernel's rings (Linux), `mmap` (default) views of mappings; `parquet`, `tfrecord`,
-//! `safetensors` and `npy` the modules of these names; `testing` the conformance suite and fault injection; `full` all.
+//! `io-uring` (default) brings reads by the kernel's rings (Linux), `mmap` (default) views of mappings, `parquet`,
+//! `tfrecord`, `safetensors` and `npy` the decoding of these formats, `testing` the conformance suite and fault injection;
+//! `full` all. A feature only adds.
+//!
+//! Types of other crates that are part of this crate's interface: `bytes` 1; with `parquet` and `tfrecord` those of
+//! `arrow-array` and `arrow-schema` 60, with `parquet` also of `parquet` 60, with `safetensors` the `Dtype` of
+//! `safetensors` 0.8.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(not(target_pointer_width = "64"))]

@@ -121,7 +121,7 @@ fn write_examples(path: &Path, batch: &RecordBatch, compression: Compression) {
         encoder.encode(row, &mut record).unwrap();
         writer.write(&record).unwrap();
     }
-    writer.finish().unwrap();
+    writer.commit().unwrap();
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn other_records_are_a_column() {
     records
         .iter()
         .for_each(|record| writer.write(record).unwrap());
-    writer.finish().unwrap();
+    writer.commit().unwrap();
     let batch = converted(&dir, &path);
     assert_eq!(batch.schema().field(0).name(), "record");
     let found: Vec<_> = batch

@@ -471,7 +471,7 @@ fn only_what_is_asked_for_is_decoded_and_explained() {
     let path = dir.path().join("wide.parquet");
     let column = |seed: i64| -> ArrayRef {
         Arc::new(Int64Array::from_iter_values(
-            (0..200_000).map(|i| i * i ^ seed),
+            (0..200_000).map(|i| (i * i) ^ seed),
         ))
     };
     let batch = RecordBatch::try_from_iter([("a", column(1)), ("b", column(2)), ("c", column(3))]);

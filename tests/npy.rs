@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use feedwater::npy::{
-    Archive, Array, ArrayFile, Dtype, Endian, Kind, Order, open, open_async, open_zip, save,
+    Archive, Array, ArrayFile, Dtype, Endian, Kind, Order, open, open_async, open_npz, save,
 };
 use feedwater::{
     Batch, Error, ErrorKind, MemoryReader, OpenOptions, Pending, ReadInto, Reader, Result, Source,
@@ -501,7 +501,7 @@ fn archive(members: &[(&str, CompressionMethod, &[u8])], large: bool) -> Vec<u8>
 }
 
 fn zipped(bytes: impl Into<Bytes>) -> Result<Archive<MemoryReader>> {
-    open_zip(Arc::new(MemoryReader::named("archive", bytes)))
+    open_npz(Arc::new(MemoryReader::named("archive", bytes)))
 }
 
 const STORED: CompressionMethod = CompressionMethod::Stored;
@@ -549,7 +549,7 @@ fn arrays_of_an_archive() {
         );
         let error = archive
             .clone()
-            .most_inflated(99_999)
+            .max_inflated(99_999)
             .array("sub/y")
             .unwrap_err();
         let refused = matches!(error.kind(), ErrorKind::OutOfMemory { wanted, cap: 99_999 } if *wanted == y.len() as u64);
@@ -565,7 +565,7 @@ fn a_stored_member_is_read_in_place() {
     let len = bytes.len() as u64;
     let start = bytes.windows(6).position(|at| at == b"\x93NUMPY").unwrap() as u64;
     let reader = Recording::new(bytes);
-    let archive = open_zip(reader.clone()).unwrap();
+    let archive = open_npz(reader.clone()).unwrap();
     assert_eq!(
         reader.take(),
         [len - (65_536 + 98)..len],
@@ -814,7 +814,7 @@ fn a_directory_that_is_long_takes_a_second_request() {
         .map(|name| (name.as_str(), STORED, &x[..]))
         .collect();
     let reader = Recording::new(archive(&members, false));
-    let archive = open_zip(reader.clone()).unwrap();
+    let archive = open_npz(reader.clone()).unwrap();
     assert_eq!(reader.take().len(), 2);
     let last = archive.names().last().unwrap();
     assert_eq!(archive.array(last).unwrap().load().wait().unwrap().len(), 3);

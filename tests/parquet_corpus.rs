@@ -185,7 +185,7 @@ fn a_batch_of_more_than_2_gib_comes_in_two() {
         return;
     }
     let path = folder.join("large_string_map.brotli.parquet");
-    let batches = scan(feedwater::open(path).unwrap()).threads(1).run();
+    let batches = scan(feedwater::open(path).unwrap()).threads(1).batches();
     let mut lengths = Vec::new();
     for batch in batches.unwrap() {
         let batch = batch.unwrap();

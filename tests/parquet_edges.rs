@@ -160,7 +160,7 @@ impl Footer {
 fn read(file: &Bytes) -> RecordBatch {
     let read = |rows| {
         let reader = Arc::new(MemoryReader::new(file.clone()));
-        let batches = scan(reader).batch_rows(rows).run().unwrap();
+        let batches = scan(reader).batch_rows(rows).batches().unwrap();
         let schema = batches.schema().clone();
         let batches: Vec<_> = batches.map(Result::unwrap).collect();
         arrow::compute::concat_batches(&schema, &batches).unwrap()

@@ -56,7 +56,7 @@ fn scanned(file: &Bytes, threads: usize) -> Outcome {
     let read = || {
         let reader = Arc::new(MemoryReader::new(file.clone()));
         let mut rows = 0;
-        for batch in scan(reader).threads(threads).run()? {
+        for batch in scan(reader).threads(threads).batches()? {
             rows += whole(&batch?);
         }
         Ok(rows)

@@ -114,7 +114,7 @@ fn table_of_parquet(reader: &Arc<Opened>, wanted: &Wanted) -> Result<Table, Fail
     if let Some(threads) = wanted.threads {
         scan = scan.threads(threads);
     }
-    let batches = scan.run()?;
+    let batches = scan.batches()?;
     let plan = batches.plan().clone();
     let schema = batches.schema().clone();
     let mut table = Table::of(schema, batches.map(|batch| Ok(batch?)));
@@ -270,7 +270,7 @@ fn table_of_tensors(reader: &Arc<Opened>, wanted: &Wanted) -> Result<Table, Fail
 }
 
 fn table_of_archive(reader: &Arc<Opened>, wanted: &Wanted) -> Result<Table, Failure> {
-    let archive = npy::open_zip(reader.clone())?;
+    let archive = npy::open_npz(reader.clone())?;
     let names: VecDeque<String> = match &wanted.columns {
         Some(names) => names.iter().cloned().collect(),
         None => archive.names().map(String::from).collect(),

@@ -149,7 +149,7 @@ fn write_examples(path: &Path) -> Result<(), Failure> {
         encoder.encode(row, &mut record)?;
         writer.write(&record)?;
     }
-    writer.finish()?;
+    writer.commit()?;
     Ok(())
 }
 

@@ -35,7 +35,7 @@ fn ids(predicate: &Predicate) -> Vec<i64> {
             .threads(threads)
             .indexes(indexes)
             .batch_rows(batch)
-            .run()
+            .batches()
             .unwrap();
         let mut ids = Vec::new();
         for batch in batches {
@@ -228,7 +228,10 @@ fn predicates_without_a_meaning_are_refused() {
         column("f64").lt(i128::MAX),
     ] {
         let shown = predicate.to_string();
-        let error = scan(reader.clone()).filter(predicate).run().unwrap_err();
+        let error = scan(reader.clone())
+            .filter(predicate)
+            .batches()
+            .unwrap_err();
         assert!(
             matches!(error.kind(), ErrorKind::InvalidOption { .. }),
             "{shown}: {error}"
@@ -236,7 +239,7 @@ fn predicates_without_a_meaning_are_refused() {
     }
     let error = scan(reader)
         .filter(column("nothing").is_null())
-        .run()
+        .batches()
         .unwrap_err();
     assert!(
         matches!(error.kind(), ErrorKind::NotFound { .. }),

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use feedwater::parquet::{Why, column, scan};
+use feedwater::parquet::{SkipReason, column, scan};
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 
 use crate::files::{properties, table, write};
@@ -63,7 +63,7 @@ fn a_projection_reads_its_chunks() {
     let batches = scan(reader.clone())
         .columns(["text"])
         .threads(1)
-        .run()
+        .batches()
         .unwrap();
     assert_eq!(
         batches
@@ -82,7 +82,7 @@ fn neighbours_are_one_request_and_gaps_are_closed_on_demand() {
     let scan = || scan(reader.clone()).row_groups([0]).threads(2);
     scan()
         .columns(["id", "u32"])
-        .run()
+        .batches()
         .unwrap()
         .for_each(|batch| drop(batch.unwrap()));
     let (id, u32, u64) = (
@@ -94,7 +94,7 @@ fn neighbours_are_one_request_and_gaps_are_closed_on_demand() {
     assert_eq!(reader.asked(), after_the_tail(&file, [id.start..u32.end]));
     scan()
         .columns(["id", "u64"])
-        .run()
+        .batches()
         .unwrap()
         .for_each(|batch| drop(batch.unwrap()));
     assert_eq!(
@@ -118,7 +118,7 @@ fn a_predicate_reads_the_pages_that_may_match() {
             .filter(wanted.clone())
             .threads(1)
     };
-    let batches = scan().run().unwrap();
+    let batches = scan().batches().unwrap();
     assert_eq!(
         batches
             .map(|batch| batch.unwrap().num_rows())
@@ -135,15 +135,15 @@ fn a_predicate_reads_the_pages_that_may_match() {
     let whys: Vec<_> = plan
         .skipped
         .iter()
-        .map(|skip| (skip.group, skip.rows, skip.why))
+        .map(|skip| (skip.row_group, skip.rows, skip.reason))
         .collect();
     assert_eq!(
         whys,
         [
-            (0, 1000, Why::Statistics),
-            (2, 1000, Why::Statistics),
-            (3, 1000, Why::Statistics),
-            (1, 800, Why::PageIndex),
+            (0, 1000, SkipReason::Statistics),
+            (2, 1000, SkipReason::Statistics),
+            (3, 1000, SkipReason::Statistics),
+            (1, 800, SkipReason::PageIndex),
         ]
     );
     assert_eq!(plan.row_groups[0].columns[1].pages, Some((2, 10)));
@@ -237,12 +237,12 @@ fn bloom_filters_are_read_for_equality_alone() {
     let file = write(&batch, properties);
     let count = |predicate| {
         let reader = Recording::new(&file);
-        let batches = scan(reader).filter(predicate).run().unwrap();
+        let batches = scan(reader).filter(predicate).batches().unwrap();
         let skipped = batches
             .plan()
             .skipped
             .iter()
-            .filter(|skip| skip.why == Why::BloomFilter)
+            .filter(|skip| skip.reason == SkipReason::BloomFilter)
             .count();
         (
             batches
@@ -273,7 +273,7 @@ fn a_small_file_is_one_request() {
     let file = write(&table(50), properties());
     assert!((file.len() as u64) < TAIL);
     let reader = Recording::new(&file);
-    let batches = scan(reader.clone()).run().unwrap();
+    let batches = scan(reader.clone()).batches().unwrap();
     assert_eq!(
         batches
             .map(|batch| batch.unwrap().num_rows())

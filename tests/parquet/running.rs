@@ -25,7 +25,7 @@ fn as_ready_has_the_same_rows() {
         .as_ready()
         .threads(3)
         .batch_rows(100)
-        .run()
+        .batches()
         .unwrap();
     let schema = batches.schema().clone();
     let batches: Vec<_> = batches.map(Result::unwrap).collect();
@@ -90,10 +90,10 @@ fn the_window_bounds_what_was_asked_and_not_decoded() {
     for window in [1, largest * 5 / 2] {
         let reader = Counting::new(&file, tail);
         let batches = scan(reader.clone())
-            .window(window)
+            .window(window as usize)
             .threads(3)
             .batch_rows(100)
-            .run()
+            .batches()
             .unwrap();
         assert_eq!(joined(batches).num_rows(), 8000);
         let most = reader.most.load(Ordering::SeqCst);
@@ -132,7 +132,7 @@ fn bytes_at_hand_are_read_page_by_page() {
                 .set_dictionary_enabled(false),
         );
         let reader = Copying::new(&file);
-        let batches = scan(reader.clone()).threads(2).run().unwrap();
+        let batches = scan(reader.clone()).threads(2).batches().unwrap();
         let chunks: Vec<_> = batches
             .plan()
             .row_groups
@@ -161,7 +161,7 @@ fn a_consumer_that_takes_nothing_stops_the_threads_at_the_window() {
         .window(100 << 10)
         .threads(2)
         .batch_rows(100)
-        .run()
+        .batches()
         .unwrap();
     let first = batches.next().unwrap().unwrap();
     assert_eq!(first.num_rows(), 100);
@@ -187,7 +187,7 @@ fn dropping_it_mid_way_ends_its_threads() {
             .threads(3)
             .window(1 << 10)
             .batch_rows(100)
-            .run()
+            .batches()
             .unwrap();
         for _ in 0..taken {
             batches.next().unwrap().unwrap();
@@ -204,7 +204,7 @@ fn a_scan_that_is_done_has_no_threads() {
     let (sender, dropped) = mpsc::channel();
     reader.tell_when_dropped(sender);
     assert_eq!(
-        joined(scan(reader).threads(3).run().unwrap()).num_rows(),
+        joined(scan(reader).threads(3).batches().unwrap()).num_rows(),
         3000
     );
     dropped.recv_timeout(LONG).unwrap();
@@ -220,7 +220,7 @@ fn an_error_comes_where_it_is_and_ends_the_scan() {
     for threads in [1, 2] {
         let mut batches = scan(Arc::new(MemoryReader::new(bad.clone())))
             .threads(threads)
-            .run()
+            .batches()
             .unwrap();
         let rows = batches
             .by_ref()
@@ -246,13 +246,13 @@ fn options_without_a_meaning_are_refused() {
         scan(reader.clone()).threads(0),
         scan(reader.clone()).batch_rows(0),
     ] {
-        let error = scan.run().unwrap_err();
+        let error = scan.batches().unwrap_err();
         assert!(
             matches!(error.kind(), ErrorKind::InvalidOption { .. }),
             "{error}"
         );
     }
-    let error = scan(reader).rows(5..11).run().unwrap_err();
+    let error = scan(reader).rows(5..11).batches().unwrap_err();
     assert!(
         matches!(error.kind(), ErrorKind::NotFound { .. }),
         "{error}"

@@ -25,7 +25,7 @@ fn every_column_in_any_number_of_threads() {
             let batches = scan(reader)
                 .threads(threads)
                 .batch_rows(rows)
-                .run()
+                .batches()
                 .unwrap();
             assert_eq!(batches.plan().row_groups.len(), 4);
             assert_eq!(batches.report().parts, threads.min(13));
@@ -42,7 +42,7 @@ fn every_column_in_any_number_of_threads() {
 fn one_row_group_is_shared_by_two_threads() {
     let file = write(&table(900), properties());
     let reader = Arc::new(MemoryReader::new(file.clone()));
-    let batches = scan(reader).threads(2).run().unwrap();
+    let batches = scan(reader).threads(2).batches().unwrap();
     assert_eq!((batches.report().parts, batches.report().threads), (2, 2));
     assert_eq!(joined(batches), oracle(&file));
 }
@@ -55,7 +55,7 @@ fn columns_by_name_and_by_path() {
     let metadata = Metadata::read(&*reader).unwrap();
     let some = |names: &[&str]| {
         let scan = scan(reader.clone()).metadata(metadata.clone()).threads(2);
-        joined(scan.columns(names.iter().copied()).run().unwrap())
+        joined(scan.columns(names.iter().copied()).batches().unwrap())
     };
     let index = |name| whole.schema().index_of(name).unwrap();
     let columns = [index("id"), index("list"), index("map")];
@@ -71,7 +71,7 @@ fn columns_by_name_and_by_path() {
     assert_eq!(b.nulls(), expected.nulls());
     let error = scan(reader.clone())
         .columns(["nested.c"])
-        .run()
+        .batches()
         .unwrap_err();
     assert!(
         matches!(error.kind(), ErrorKind::NotFound { .. }),
@@ -83,7 +83,7 @@ fn columns_by_name_and_by_path() {
 fn no_columns_are_counted_rows() {
     let file = write(&table(2500), properties());
     let reader = crate::readers::Recording::new(&file);
-    let batches = scan(reader.clone()).columns([""; 0]).run().unwrap();
+    let batches = scan(reader.clone()).columns([""; 0]).batches().unwrap();
     assert_eq!(
         batches
             .map(|batch| batch.unwrap().num_rows())
@@ -101,14 +101,14 @@ fn row_groups_in_the_order_given() {
     let batches = scan(reader.clone())
         .row_groups([3, 1])
         .threads(2)
-        .run()
+        .batches()
         .unwrap();
     assert_eq!(
         joined(batches),
         rows_of(&whole, (3000..3500).chain(1000..2000))
     );
     for groups in [vec![4], vec![1, 1]] {
-        assert!(scan(reader.clone()).row_groups(groups).run().is_err());
+        assert!(scan(reader.clone()).row_groups(groups).batches().is_err());
     }
 }
 
@@ -132,7 +132,7 @@ fn other_arrow_types() {
         scan(reader)
             .schema(schema.clone())
             .threads(2)
-            .run()
+            .batches()
             .unwrap(),
     );
     assert_eq!(batch.schema().field(6).data_type(), &DataType::Utf8View);
@@ -147,7 +147,7 @@ fn metadata_of_other_content_are_refused() {
     let other = Arc::new(MemoryReader::new(write(&table(20), properties())));
     let metadata = Metadata::read(&*one).unwrap();
     assert_eq!(metadata.num_rows(), 10);
-    let error = scan(other).metadata(metadata).run().unwrap_err();
+    let error = scan(other).metadata(metadata).batches().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Changed { .. }), "{error}");
 }
 
@@ -199,7 +199,7 @@ fn without_a_page_index_the_rows_are_the_same() {
     let rows = [2400, 5, 1300];
     let taken = scan(reader.clone()).take(&rows).unwrap();
     assert_eq!(taken, rows_of(&whole, rows.into_iter()));
-    let some = joined(scan(reader).rows(990..1010).rows(3..5).run().unwrap());
+    let some = joined(scan(reader).rows(990..1010).rows(3..5).batches().unwrap());
     assert_eq!(some, rows_of(&whole, (3..5).chain(990..1010)));
 }
 
@@ -207,7 +207,7 @@ fn without_a_page_index_the_rows_are_the_same() {
 fn a_file_without_rows() {
     let file = write(&table(0), properties());
     let reader = Arc::new(MemoryReader::new(file));
-    let batches = scan(reader.clone()).run().unwrap();
+    let batches = scan(reader.clone()).batches().unwrap();
     assert_eq!(batches.schema().fields().len(), 13);
     assert_eq!(batches.count(), 0);
     assert_eq!(scan(reader).take(&[]).unwrap().num_rows(), 0);
@@ -245,7 +245,7 @@ proptest! {
         }
         let columns: Vec<_> = columns.into_iter().collect();
         let expected = rows_of(&whole.project(&columns).unwrap(), rows.into_iter());
-        let batches = scan.run().unwrap();
+        let batches = scan.batches().unwrap();
         let schema = batches.schema().clone();
         let batches: Vec<_> = batches.map(Result::unwrap).collect();
         prop_assert_eq!(concat_batches(&schema, &batches).unwrap(), expected);

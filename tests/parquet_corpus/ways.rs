@@ -108,7 +108,7 @@ pub(crate) fn scanned(path: &Path, rows: usize, threads: usize) -> feedwater::Re
     let scan = scan(feedwater::open(path)?)
         .batch_rows(rows)
         .threads(threads);
-    let batches = scan.run()?;
+    let batches = scan.batches()?;
     let schema = batches.schema().clone();
     let batches: Vec<_> = batches.collect::<feedwater::Result<_>>()?;
     for batch in &batches {
@@ -122,7 +122,7 @@ pub(crate) fn streamed(path: &Path) -> feedwater::Result<RecordBatch> {
     let batches: Vec<_> = block_on(stream.try_collect())?;
     let schema = match batches.first() {
         Some(batch) => RecordBatch::schema(batch),
-        None => scan(feedwater::open(path)?).run()?.schema().clone(),
+        None => scan(feedwater::open(path)?).batches()?.schema().clone(),
     };
     Ok(joined(&schema, &batches))
 }

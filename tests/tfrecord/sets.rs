@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use feedwater::tfrecord::{AtMost, Compression, Corrupt, RecordOptions, Set};
+use feedwater::tfrecord::{AtMost, Compression, OnCorrupt, RecordOptions, Set};
 use feedwater::{CachePolicy, ErrorKind, OpenOptions, RecordCheck};
 use futures::StreamExt;
 use futures::executor::block_on;
@@ -174,18 +174,18 @@ fn damage_is_counted_over_all_files_and_placed_in_its_own() {
     let set = Set::of(all.iter().map(|name| dir.path().join(name)));
     let with = |most| {
         let at_most = AtMost::Records(most);
-        set.records(&RecordOptions::new().corrupt(Corrupt::Skip { at_most }))
+        set.records(&RecordOptions::new().on_corrupt(OnCorrupt::Skip { at_most }))
     };
     let mut records = with(2);
     assert_eq!(records.by_ref().filter(Result::is_ok).count(), 7);
-    let spots = records.skipped().spots();
-    let places: Vec<_> = spots
+    let skipped = records.skipped().list();
+    let places: Vec<_> = skipped
         .iter()
         .map(|s| (s.shard, s.record, s.offset, s.check))
         .collect();
     let check = RecordCheck::DataChecksum;
     assert_eq!(places, [(0, 1, 19, check), (2, 1, 19, check)]);
-    assert!(spots[1].name.ends_with(&all[2]));
+    assert!(skipped[1].name.ends_with(&all[2]));
     let error = with(1).find_map(Result::err).unwrap();
     assert!(error.name().unwrap().ends_with(&all[2]), "{error}");
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::metadata::{Metadata, column_name};
-use crate::format::parquet::{ReadPlan, Skip};
+use crate::format::parquet::{ReadPlan, SkippedRows};
 
 /// What a scan reads, and what it leaves out. `Display` is a table.
 #[derive(Clone, Debug)]
@@ -14,7 +14,7 @@ pub struct Plan {
     /// Row groups that are read, in the order of their delivery.
     pub row_groups: Vec<RowGroupPlan>,
     /// Rows that are not read, and what ruled them out.
-    pub skipped: Vec<Skip>,
+    pub skipped: Vec<SkippedRows>,
     /// Row groups of the file.
     pub row_groups_of_file: usize,
     /// Rows of the file.
@@ -196,7 +196,7 @@ impl fmt::Display for Plan {
             writeln!(
                 f,
                 "row group {}: {} rows {}",
-                skip.group, skip.rows, skip.why
+                skip.row_group, skip.rows, skip.reason
             )?;
         }
         write!(

@@ -49,6 +49,6 @@ pub use explain::{ColumnChunkPlan, Plan, Report, RowGroupPlan};
 pub use metadata::Metadata;
 pub use scan::{Scan, scan};
 pub use source::{Source, SourceStream};
-pub use write::{WriteOptions, Writer};
+pub use write::{Writer, WriterOptions};
 
-pub use crate::format::parquet::{Column, Predicate, Skip, Value, Why, column};
+pub use crate::format::parquet::{Column, Predicate, SkipReason, SkippedRows, Value, column};

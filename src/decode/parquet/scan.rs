@@ -44,7 +44,7 @@ pub(super) const WINDOW: u64 = 256 << 20;
 /// # writer.close()?;
 /// let reader = Arc::new(MemoryReader::new(file)); // or feedwater::open(path)?
 /// let mut rows = 0;
-/// for batch in scan(reader).columns(["id"]).filter(column("id").lt(10)).run()? {
+/// for batch in scan(reader).columns(["id"]).filter(column("id").lt(10)).batches()? {
 ///     rows += batch?.num_rows();
 /// }
 /// assert_eq!(rows, 10);
@@ -58,8 +58,8 @@ pub fn scan<R: Reader + ?Sized + 'static>(reader: Arc<R>) -> Scan<R> {
     }
 }
 
-/// A scan to be: what of the file, and how. [`run`](Self::run) it, [`stream`](Self::stream) it, or let it be
-/// [explained](Self::explain).
+/// A scan to be: what of the file, and how. It gives [batches](Self::batches), or a [stream](Self::stream) of them,
+/// [takes](Self::take) single rows, or is [explained](Self::explain).
 ///
 /// Without more said it delivers every row of every column, in the order of the file, in batches of 8,192 rows, decoded by
 /// as many threads as the machine runs at once.
@@ -67,7 +67,7 @@ pub fn scan<R: Reader + ?Sized + 'static>(reader: Arc<R>) -> Scan<R> {
 /// Values are those of the `parquet` crate's own reader, and so are the Arrow types. What it does not read is
 /// [`UnsupportedFeature`](ErrorKind::UnsupportedFeature); bytes that are wrong are [`Malformed`](ErrorKind::Malformed) with
 /// the column and the offset of the page. A batch whose strings outgrow 32-bit offsets comes in several smaller ones.
-#[must_use = "a scan does nothing until it is run"]
+#[must_use = "a scan does nothing before `batches`, `stream`, `explain` or `take`"]
 pub struct Scan<R: Reader + ?Sized> {
     reader: Arc<R>,
     metadata: Option<Metadata>,
@@ -173,8 +173,8 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
     /// Most bytes asked of the reader and not decoded yet, and most bytes decoded and not taken yet. Default 256 MiB.
     ///
     /// One row group may always be read, and one batch of each of its parts may always wait.
-    pub fn window(mut self, bytes: u64) -> Self {
-        self.asked.window = bytes;
+    pub fn window(mut self, bytes: usize) -> Self {
+        self.asked.window = bytes as u64;
         self
     }
 
@@ -203,7 +203,7 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
     /// # Errors
     /// Those of [`Metadata::read`]; [`NotFound`](ErrorKind::NotFound) for columns, row groups or rows that are not there;
     /// [`InvalidOption`](ErrorKind::InvalidOption) for a predicate without a meaning, zero threads or zero rows of a batch.
-    pub fn run(self) -> Result<Batches> {
+    pub fn batches(self) -> Result<Batches> {
         block_on(self.start())
     }
 
@@ -212,10 +212,10 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
         BatchStream::starting(Box::pin(self.start()))
     }
 
-    /// What [`run`](Self::run) would read, and why not more. Reads the footer, and indexes where the scan would.
+    /// What [`batches`](Self::batches) would read, and why not more. Reads the footer, and indexes where the scan would.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// As [`batches`](Self::batches).
     pub fn explain(self) -> Result<Plan> {
         let prepared = block_on(self.prepare())?;
         Ok(prepared.explanation())

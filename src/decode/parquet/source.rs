@@ -120,8 +120,8 @@ impl Source {
     /// Most bytes of row groups that [`prefetching`](Self::prefetching) reads or keeps at once. Default 128 MiB. The row group
     /// in use is read in any case.
     #[must_use]
-    pub fn window(mut self, bytes: u64) -> Self {
-        self.window = bytes;
+    pub fn window(mut self, bytes: usize) -> Self {
+        self.window = bytes as u64;
         self
     }
 

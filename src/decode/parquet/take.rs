@@ -39,7 +39,7 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`run`](Self::run); [`NotFound`](ErrorKind::NotFound) for a row that is not there;
+    /// Those of [`batches`](Self::batches); [`NotFound`](ErrorKind::NotFound) for a row that is not there;
     /// [`InvalidOption`](ErrorKind::InvalidOption) if row groups, rows or a predicate were set;
     /// [`UnsupportedFeature`](ErrorKind::UnsupportedFeature) if the strings of the rows outgrow the 32-bit offsets of one
     /// batch.
@@ -61,7 +61,7 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
         for row in &sorted {
             scan = scan.rows(*row..*row + 1);
         }
-        let batches = scan.in_order().run()?;
+        let batches = scan.in_order().batches()?;
         let schema = batches.schema().clone();
         let (mut parts, mut starts, mut found) = (Vec::new(), Vec::new(), 0u64);
         for batch in batches {

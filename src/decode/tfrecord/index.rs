@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 
-use super::options::{Corrupt, RecordOptions};
+use super::options::{OnCorrupt, RecordOptions};
 use super::walk::Walk;
 use crate::buffer::Block;
 use crate::error::{Error, ErrorKind, RecordCheck, Result};
@@ -35,7 +35,7 @@ use crate::write::{SinkOptions, SyncMode};
 /// for text in ["zero", "one", "two"] {
 ///     writer.write(text.as_bytes())?;
 /// }
-/// writer.finish()?;
+/// writer.commit()?;
 ///
 /// let index = Index::build(feedwater::open(&path)?)?;
 /// assert_eq!(index.len(), 3);
@@ -84,7 +84,7 @@ impl RecordOptions {
     /// # Errors
     /// Those of [`index`](Self::index); [`Unsupported`](ErrorKind::Unsupported) for a reader of something else than a
     /// file. Not being able to read or write the sidecar is none: [`Index::sidecar`] tells.
-    pub fn index_beside<R: Reader + ?Sized>(
+    pub fn index_with_sidecar<R: Reader + ?Sized>(
         &self,
         reader: Arc<R>,
         path: impl AsRef<Path>,
@@ -118,7 +118,7 @@ impl RecordOptions {
 
     fn offsets<R: Reader + ?Sized>(&self, reader: &Arc<R>) -> Result<Vec<u64>> {
         let source = reader.source();
-        if self.corrupt != Corrupt::Fail {
+        if self.on_corrupt != OnCorrupt::Fail {
             let what = "an index of records of which some are to be left out".into();
             return Err(Error::new(ErrorKind::InvalidOption { what }));
         }
@@ -153,12 +153,12 @@ impl<R: Reader + ?Sized> Index<R> {
         RecordOptions::new().index(reader)
     }
 
-    /// [`RecordOptions::index_beside`] with the default options.
+    /// [`RecordOptions::index_with_sidecar`] with the default options.
     ///
     /// # Errors
     /// As there.
-    pub fn beside(reader: Arc<R>, path: impl AsRef<Path>) -> Result<Self> {
-        RecordOptions::new().index_beside(reader, path)
+    pub fn with_sidecar(reader: Arc<R>, path: impl AsRef<Path>) -> Result<Self> {
+        RecordOptions::new().index_with_sidecar(reader, path)
     }
 
     /// Number of records.
@@ -277,18 +277,16 @@ impl PendingRecords {
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) for a number past the last record; [`CorruptRecord`](ErrorKind::CorruptRecord)
     /// for one that is not, or no longer, a sound record of that length; those of the reader.
-    pub fn wait(mut self) -> Result<Vec<Bytes>> {
-        if let Some(error) = self.refused.take() {
+    pub fn wait(self) -> Result<Vec<Bytes>> {
+        if let Some(error) = self.refused {
             return Err(error);
         }
-        let PendingRecords {
-            pending,
-            wanted,
-            name,
-            verify_data,
-            ..
-        } = self;
-        checked(pending.wait()?, &wanted, &name, verify_data)
+        checked(
+            self.pending.wait()?,
+            &self.wanted,
+            &self.name,
+            self.verify_data,
+        )
     }
 }
 
@@ -296,8 +294,8 @@ impl Future for PendingRecords {
     type Output = Result<Vec<Bytes>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(error) = self.refused.take() {
-            return Poll::Ready(Err(error));
+        if let Some(error) = &self.refused {
+            return Poll::Ready(Err(error.clone()));
         }
         let blocks = ready!(Pin::new(&mut self.pending).poll(cx))?;
         Poll::Ready(checked(blocks, &self.wanted, &self.name, self.verify_data))
@@ -351,7 +349,7 @@ fn identity<R: Reader + ?Sized>(reader: &R) -> Result<Identity> {
             nanoseconds: file.mtime.nanoseconds,
         }),
         other => {
-            let what = format!("an index beside something that is no file: {other}").into();
+            let what = format!("a sidecar of something that is no file: {other}").into();
             let error = Error::new(ErrorKind::Unsupported { what });
             Err(error.named(reader.source().name()))
         }

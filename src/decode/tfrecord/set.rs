@@ -25,7 +25,7 @@ const MOST_NAMED: usize = 10;
 ///     let name = format!("train-{shard:05}-of-00003");
 ///     let mut writer = Writer::create(dir.path().join(name))?;
 ///     writer.write(&[shard])?;
-///     writer.finish()?;
+///     writer.commit()?;
 /// }
 /// let set = Set::find(dir.path().join("train@3"))?; // or "train-*", or the name of any of them
 /// for record in set.records(&RecordOptions::new()) {

@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use futures_core::Stream;
 
 use super::inflate::{Inflate, Inflated, recognise};
-use super::options::{Compression, Corrupt, RecordOptions, Skipped, Spot};
+use super::options::{Compression, OnCorrupt, RecordOptions, Skipped, SkippedRecord};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::tfrecord::frame::HEADER;
 use crate::format::tfrecord::frames::Frames;
@@ -137,7 +137,7 @@ impl<R: Reader + ?Sized> Walk<R> {
                 }
                 Step::Skipped(bad) => {
                     let error = file.error(bad);
-                    self.skipped.add(file.spot(bad));
+                    self.skipped.add(file.skipped(bad));
                     if self.too_many(false) {
                         return Poll::Ready(Some(Err(error)));
                     }
@@ -160,9 +160,9 @@ impl<R: Reader + ?Sized> Walk<R> {
 
     fn too_many(&self, at_the_end: bool) -> bool {
         let corrupt = self.skipped.records();
-        match self.options.corrupt {
-            Corrupt::Fail => false,
-            Corrupt::Skip { at_most } => {
+        match self.options.on_corrupt {
+            OnCorrupt::Fail => false,
+            OnCorrupt::Skip { at_most } => {
                 at_most.is_exceeded(corrupt, corrupt + self.delivered, at_the_end)
             }
         }
@@ -173,11 +173,11 @@ impl<R: Reader + ?Sized> Walk<R> {
         if !self.too_many(true) {
             return None;
         }
-        let spot = self.skipped.spots().last()?;
-        let (record, check) = (spot.record, spot.check);
+        let last = self.skipped.list().last()?;
+        let (record, check) = (last.record, last.check);
         let error = Error::new(ErrorKind::CorruptRecord { record, check });
-        let end = spot.offset.saturating_add(spot.length);
-        Some(error.named(&spot.name).at(spot.offset..end))
+        let end = last.offset.saturating_add(last.length);
+        Some(error.named(&last.name).at(last.offset..end))
     }
 }
 
@@ -266,8 +266,8 @@ impl<R: Reader + ?Sized> FileWalk<R> {
             .at(bad.start..bad.end)
     }
 
-    fn spot(&self, bad: Bad) -> Spot {
-        Spot {
+    fn skipped(&self, bad: Bad) -> SkippedRecord {
+        SkippedRecord {
             shard: self.shard,
             name: self.name.clone(),
             record: bad.record,
@@ -293,7 +293,7 @@ fn parser(options: &RecordOptions, compression: Compression, len: u64) -> Parser
         verify_data: options.verify_data,
         most: options.most(compression),
         total: (compression == Compression::None).then_some(len),
-        skip: options.corrupt != Corrupt::Fail,
+        skip: options.on_corrupt != OnCorrupt::Fail,
     })
 }
 

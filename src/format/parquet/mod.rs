@@ -17,7 +17,7 @@ pub(crate) use footer::{Footer, FooterStep};
 pub(crate) use leaves::{leaves_of, roots_of};
 pub(crate) use pieces::{Chunk, Pieces};
 pub(crate) use plan::{DECODED_GAP, GroupPlan, Planner, ReadPlan, Request, joined};
-pub use plan::{Skip, Why};
+pub use plan::{SkipReason, SkippedRows};
 pub(crate) use predicate::{Bound, Key, Node, Operator};
 pub use predicate::{Column, Predicate, Value, column};
 pub(crate) use rows::Rows;

@@ -44,7 +44,7 @@ pub(crate) struct Request {
 #[derive(Clone, Debug)]
 pub(crate) struct ReadPlan {
     pub(crate) groups: Vec<GroupPlan>,
-    pub(crate) skips: Vec<Skip>,
+    pub(crate) skips: Vec<SkippedRows>,
     /// Rows of the row groups that were asked for.
     pub(crate) rows_asked: u64,
     /// Bytes of indexes and filters that were read for the plan.
@@ -100,19 +100,19 @@ pub(crate) struct ColumnPlan {
 /// Rows that are not read, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Skip {
+pub struct SkippedRows {
     /// The row group.
-    pub group: usize,
+    pub row_group: usize,
     /// How many of its rows.
     pub rows: u64,
     /// What ruled them out.
-    pub why: Why,
+    pub reason: SkipReason,
 }
 
 /// What ruled rows out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Why {
+pub enum SkipReason {
     /// They are not among the rows that were asked for.
     NotAsked,
     /// The statistics of their row group.
@@ -123,13 +123,13 @@ pub enum Why {
     BloomFilter,
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for SkipReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Why::NotAsked => "not asked for",
-            Why::Statistics => "ruled out by statistics",
-            Why::PageIndex => "ruled out by the page index",
-            Why::BloomFilter => "ruled out by Bloom filters",
+            SkipReason::NotAsked => "not asked for",
+            SkipReason::Statistics => "ruled out by statistics",
+            SkipReason::PageIndex => "ruled out by the page index",
+            SkipReason::BloomFilter => "ruled out by Bloom filters",
         })
     }
 }
@@ -141,7 +141,7 @@ pub(crate) struct Planner {
     /// Where the footer begins, or the file ends: no data lies behind.
     end: u64,
     groups: Vec<Candidate>,
-    skips: Vec<Skip>,
+    skips: Vec<SkippedRows>,
     rows_asked: u64,
     index_bytes: u64,
     stage: Stage,
@@ -295,16 +295,16 @@ impl Planner {
             Some(rows) => rows.within(first_row..first_row + count),
         };
         self.rows_asked += rows.len();
-        let mut skip = |rows: u64, why: Why| {
+        let mut skip = |rows: u64, reason: SkipReason| {
             if rows > 0 {
-                self.skips.push(Skip {
-                    group: index,
+                self.skips.push(SkippedRows {
+                    row_group: index,
                     rows,
-                    why,
+                    reason,
                 });
             }
         };
-        skip(count - rows.len(), Why::NotAsked);
+        skip(count - rows.len(), SkipReason::NotAsked);
         if rows.is_empty() {
             return;
         }
@@ -313,7 +313,7 @@ impl Planner {
                 bounds_of(&self.metadata, group, target).verdict(node)
             });
             if !may {
-                return skip(rows.len(), Why::Statistics);
+                return skip(rows.len(), SkipReason::Statistics);
             }
         }
         self.groups.push(Candidate {
@@ -417,10 +417,10 @@ impl Planner {
             let left = candidate.rows.intersect(&may);
             let skipped = candidate.rows.len() - left.len();
             if skipped > 0 {
-                skips.push(Skip {
-                    group: candidate.index,
+                skips.push(SkippedRows {
+                    row_group: candidate.index,
                     rows: skipped,
-                    why: Why::PageIndex,
+                    reason: SkipReason::PageIndex,
                 });
             }
             candidate.rows = left;
@@ -480,10 +480,10 @@ impl Planner {
                 (yes && possible, no)
             });
             if !may {
-                skips.push(Skip {
-                    group: candidate.index,
+                skips.push(SkippedRows {
+                    row_group: candidate.index,
                     rows: candidate.rows.len(),
-                    why: Why::BloomFilter,
+                    reason: SkipReason::BloomFilter,
                 });
             }
             may
