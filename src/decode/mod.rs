@@ -3,6 +3,8 @@
 #[cfg(any(feature = "npy", feature = "safetensors"))]
 mod element;
 mod recognise;
+#[cfg(any(feature = "parquet", feature = "tfrecord"))]
+mod threads;
 
 #[cfg(feature = "npy")]
 pub mod npy;

@@ -32,6 +32,9 @@ const SLOWEST: u64 = 700 << 20;
 /// How much must have been read before its rate says something.
 const ENOUGH: u64 = 8 << 20;
 
+/// Shorter reads say more about the call.
+const TELLING: u64 = 64 << 10;
+
 /// The two ways to read of a source.
 pub(super) trait Bring: Send + Sync {
     /// [`Reader::submit`](crate::Reader::submit).
@@ -106,6 +109,9 @@ impl Resident {
     fn measure(&self, len: u64, took: Duration) {
         self.done.requests.fetch_add(1, Ordering::Relaxed);
         self.done.bytes.fetch_add(len, Ordering::Relaxed);
+        if len < TELLING {
+            return;
+        }
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let nanos = self
             .nanos
