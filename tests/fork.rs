@@ -459,7 +459,7 @@ fn scans_and_their_threads() {
     writer.close().unwrap();
     let begin = || {
         let reader = Arc::new(MemoryReader::new(file.clone()));
-        scan(reader).threads(2).batch_rows(100).run()
+        scan(reader).threads(2).batch_rows(100).batches()
     };
     let rows = |batches: Batches| -> Result<usize> {
         let mut rows = 0;

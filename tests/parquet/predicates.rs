@@ -238,7 +238,7 @@ fn a_bound_outside_the_type_casts_doubt_on_the_other() {
     writer.close().unwrap();
     let rows = |predicate| {
         let reader = Arc::new(MemoryReader::new(file.clone()));
-        let batches = scan(reader).filter(predicate).run().unwrap();
+        let batches = scan(reader).filter(predicate).batches().unwrap();
         batches
             .map(|batch| batch.unwrap().num_rows())
             .sum::<usize>()

@@ -163,7 +163,7 @@ fn what_the_reader_fails_with_while_pages_are_read_comes_out_as_it_went_in() {
     // In the first header, in the first page, and later.
     for most in [0, 1, 2, 3, 20, 31] {
         let reader = Copying::failing_after(&file, most);
-        let batches = scan(reader.clone()).threads(1).run().unwrap();
+        let batches = scan(reader.clone()).threads(1).batches().unwrap();
         let error = batches.filter_map(Result::err).next().unwrap();
         let ErrorKind::Io { source, .. } = error.kind() else {
             panic!("{most}: {error}");

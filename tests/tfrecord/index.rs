@@ -43,7 +43,7 @@ fn the_file_is_not_replaced_by_its_own_index() {
     std::os::unix::fs::symlink(file.path(), &link).unwrap();
     for path in [file.path(), link] {
         let reader = feedwater::open(file.path()).unwrap();
-        let error = Index::beside(reader, &path).unwrap_err();
+        let error = Index::with_sidecar(reader, &path).unwrap_err();
         assert!(
             matches!(error.kind(), ErrorKind::InvalidOption { .. }),
             "{error}"

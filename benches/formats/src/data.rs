@@ -8,7 +8,7 @@ use arrow_array::{
     ArrayRef, BinaryArray, BooleanArray, Float32Array, Float64Array, Int32Array, Int64Array,
     RecordBatch, StringArray, TimestampMicrosecondArray,
 };
-use feedwater::parquet::WriteOptions;
+use feedwater::parquet::WriterOptions;
 use feedwater::safetensors::{Dtype, NewTensor};
 use feedwater::tfrecord::{ExampleEncoder, Writer};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
@@ -118,7 +118,7 @@ fn write(
     mut make: impl FnMut(std::ops::Range<usize>) -> RecordBatch,
 ) {
     let first = make(0..0);
-    let options = WriteOptions::new().properties(properties.build());
+    let options = WriterOptions::new().properties(properties.build());
     let mut writer = options.create(path, first.schema()).expect("create");
     let mut at = 0;
     while at < rows {
@@ -253,7 +253,7 @@ fn examples(path: &Path, count: usize, step: usize, mut make: impl FnMut(usize) 
         }
         left -= batch.num_rows();
     }
-    writer.finish().expect("finish");
+    writer.commit().expect("commit");
 }
 
 /// A model: most bytes in large tensors, most tensors small.

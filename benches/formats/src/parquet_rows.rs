@@ -120,7 +120,7 @@ fn ours(path: &Path, batch: usize, threads: usize) -> Count {
     let batches = scan(reader)
         .threads(threads)
         .batch_rows(batch)
-        .run()
+        .batches()
         .expect("scan");
     count(
         &batches
@@ -222,7 +222,7 @@ fn take(bench: &Bench, name: &str) {
         bench.turns,
         &mut [
             way("all rows", prepare, || {
-                let batches = begin().run().expect("scan");
+                let batches = begin().batches().expect("scan");
                 said(count(
                     &batches
                         .map(|batch| batch.expect("batch"))

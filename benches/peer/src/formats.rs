@@ -14,7 +14,7 @@ pub(crate) fn pq(args: &Args, path: &[PathBuf]) -> Outcome {
     if args.get("threads").is_some() {
         scan = scan.threads(args.number("threads", 1));
     }
-    let batches = scan.run()?.collect::<Result<Vec<_>, _>>()?;
+    let batches = scan.batches()?.collect::<Result<Vec<_>, _>>()?;
     let bytes: usize = batches.iter().map(|batch| batch.get_array_memory_size()).sum();
     let rows: usize = batches.iter().map(|batch| batch.num_rows()).sum();
     Ok((bytes as u64, rows as u64, 0))
