@@ -328,6 +328,13 @@ fn a_failure_is_one_line_and_leaves_nothing() {
     refused(&dir, &[&path], "by its content");
     let (dir, path) = at("half.parquet", b"PAR1 and nothing after that");
     refused(&dir, &[&path], "half.parquet: ");
+    // No bytes of elements, and more lists than there are numbers for.
+    let header =
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 8, 0), }\n";
+    let npy = [b"\x93NUMPY\x01\x00\x51\x00", header.as_bytes()].concat();
+    assert_eq!(header.len(), 0x51);
+    let (dir, path) = at("many.npy", &npy);
+    refused(&dir, &[&path], "more lists than can be counted");
 
     // The second record is damaged, when the first has been written.
     let dir = dir_with_damage();

@@ -444,6 +444,50 @@ fn tickets_in_a_child_do_nothing_to_the_parent() {
     assert_eq!(blocks[0].as_host().unwrap()[..], content()[..10]);
 }
 
+/// Threads that decoded and wait for more stay with the parent.
+#[test]
+fn scans_and_their_threads() {
+    use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+    use feedwater::parquet::{Batches, scan};
+
+    const ROWS: usize = 10_000;
+    let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..ROWS as i64));
+    let table = RecordBatch::try_from_iter([("n", column.clone()), ("m", column)]).unwrap();
+    let mut file = Vec::new();
+    let mut writer = parquet::arrow::ArrowWriter::try_new(&mut file, table.schema(), None).unwrap();
+    writer.write(&table).unwrap();
+    writer.close().unwrap();
+    let begin = || {
+        let reader = Arc::new(MemoryReader::new(file.clone()));
+        scan(reader).threads(2).batch_rows(100).run()
+    };
+    let rows = |batches: Batches| -> Result<usize> {
+        let mut rows = 0;
+        for batch in batches {
+            rows += batch?.num_rows();
+        }
+        Ok(rows)
+    };
+
+    assert_eq!(rows(begin().unwrap()).unwrap(), ROWS);
+    let mut begun = begin().unwrap();
+    assert_eq!(begun.next().unwrap().unwrap().num_rows(), 100);
+    let mut parents = Some(begun);
+    in_child(|| {
+        let mut begun = parents.take().unwrap();
+        checks! {
+            1: begun.next().is_some_and(|next| next.is_err_and(|error| is_forked(&error)));
+            2: begun.next().is_none();
+            3: { drop(begun); true };
+            4: begin().and_then(rows).is_ok_and(|rows| rows == ROWS);
+            5: begin().and_then(rows).is_ok_and(|rows| rows == ROWS);
+            6: begin().is_ok();
+        }
+    });
+    assert_eq!(rows(parents.take().unwrap()).unwrap(), ROWS - 100);
+    assert_eq!(rows(begin().unwrap()).unwrap(), ROWS);
+}
+
 /// All of these once more, where the system offers less.
 #[cfg(target_os = "linux")]
 mod again {

@@ -30,7 +30,10 @@ pub(crate) fn column(array: &npy::Array) -> Result<ArrayRef, Failure> {
 fn nested(wanted: &DataType, values: ArrayRef, rows: usize) -> Result<ArrayRef, Failure> {
     match wanted {
         DataType::FixedSizeList(of, length) if values.data_type() != wanted => {
-            let inner = nested(of.data_type(), values, rows * *length as usize)?;
+            // Of an array without elements the other lengths can be anything.
+            let inner = rows.checked_mul(*length as usize);
+            let inner = inner.ok_or("more lists than can be counted")?;
+            let inner = nested(of.data_type(), values, inner)?;
             let list =
                 FixedSizeListArray::try_new_with_length(of.clone(), *length, inner, None, rows);
             Ok(Arc::new(list?))

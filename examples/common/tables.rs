@@ -203,6 +203,9 @@ fn table_of_plain_records(reader: &Arc<Opened>, wanted: &Wanted) -> Result<Table
         .map(move |frames| {
             let frames = frames?;
             let bytes = frames.iter().map(<[u8]>::len).sum();
+            if i32::try_from(bytes).is_err() {
+                return Err("records of over 2 GiB have no column type here".into());
+            }
             let mut records = BinaryBuilder::with_capacity(frames.len(), bytes);
             frames
                 .iter()

@@ -82,8 +82,8 @@ error. The mmap engine has `read` a page when it touched a byte of it.
   columns      of a row
   decode_seconds  of wall time
   decoded_bytes   of the columns in memory
-With --compare there is one object for each way and cache state, without the last
-five. A PATH that
+With --compare there is one object for each way and cache state, without the
+last five. A PATH that
 fails gives {path, error}.
 
 Exit status: 0 if every PATH was read, 1 if one was not, 2 for a wrong option.

@@ -4,6 +4,7 @@
 mod block;
 mod memory;
 mod pool;
+mod slab;
 
 pub use block::{Block, BlockMut, DeviceBytes};
 pub use memory::{HostMemory, Memory, Place};

@@ -5,6 +5,8 @@ mod element;
 #[cfg(any(feature = "parquet", feature = "tfrecord"))]
 mod panics;
 mod recognise;
+#[cfg(any(feature = "parquet", feature = "tfrecord"))]
+mod threads;
 
 #[cfg(feature = "npy")]
 pub mod npy;

@@ -216,6 +216,38 @@ fn other_types() {
     );
 }
 
+/// 260 becomes 4 when it is read as 8 bits, which its bounds say nothing about.
+#[test]
+fn a_bound_outside_the_type_casts_doubt_on_the_other() {
+    use parquet::data_type::Int32Type as Physical;
+    use parquet::file::writer::SerializedFileWriter;
+    let schema = "message m { required int32 a (INTEGER(8, false)); }";
+    let schema = Arc::new(parquet::schema::parser::parse_message_type(schema).unwrap());
+    let mut file = Vec::new();
+    let options = Arc::new(properties().build());
+    let mut writer = SerializedFileWriter::new(&mut file, schema, options).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    let values = [5, 260, 6];
+    column
+        .typed::<Physical>()
+        .write_batch(&values, None, None)
+        .unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.close().unwrap();
+    let rows = |predicate| {
+        let reader = Arc::new(MemoryReader::new(file.clone()));
+        let batches = scan(reader).filter(predicate).run().unwrap();
+        batches
+            .map(|batch| batch.unwrap().num_rows())
+            .sum::<usize>()
+    };
+    assert_eq!(rows(feedwater::parquet::column("a").lt(5)), 1);
+    assert_eq!(rows(feedwater::parquet::column("a").eq(4)), 1);
+    assert_eq!(rows(feedwater::parquet::column("a").ge(5)), 2);
+}
+
 #[test]
 fn predicates_without_a_meaning_are_refused() {
     let reader = Arc::new(MemoryReader::new(shared().0.clone()));

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use feedwater::{
-    Batch, Block, MemoryReader, Pending, ReadInto, Reader, ReaderExt, Result, Source,
+    Batch, Block, ErrorKind, MemoryReader, Pending, ReadInto, Reader, ReaderExt, Result, Source,
     read_now_by_submit,
 };
 
@@ -135,13 +135,21 @@ pub(crate) struct Copying {
     inner: MemoryReader,
     /// Ranges that were read on the caller's thread.
     pub(crate) now: Mutex<Vec<Range<u64>>>,
+    /// Further ones fail.
+    most: usize,
 }
 
 impl Copying {
     pub(crate) fn new(file: &Bytes) -> Arc<Self> {
+        Copying::failing_after(file, usize::MAX)
+    }
+
+    /// Only so many reads on the caller's thread succeed.
+    pub(crate) fn failing_after(file: &Bytes, most: usize) -> Arc<Self> {
         Arc::new(Copying {
             inner: MemoryReader::new(file.clone()),
             now: Mutex::default(),
+            most,
         })
     }
 }
@@ -161,10 +169,16 @@ impl Reader for Copying {
     }
 
     fn read_now(&self, reads: &mut [ReadInto<'_>]) -> Result<()> {
-        self.now
-            .lock()
-            .unwrap()
-            .extend(reads.iter().map(ReadInto::range));
+        let mut now = self.now.lock().unwrap();
+        now.extend(reads.iter().map(ReadInto::range));
+        if now.len() > self.most {
+            let source = Arc::new(std::io::Error::from_raw_os_error(libc::EIO));
+            let kind = ErrorKind::Io {
+                op: "pread",
+                source,
+            };
+            return Err(self.source().error(kind, reads[0].range()));
+        }
         self.inner.read_now(reads)
     }
 }

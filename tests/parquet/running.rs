@@ -104,8 +104,11 @@ fn the_window_bounds_what_was_asked_and_not_decoded() {
     }
 }
 
-#[test]
-fn bytes_at_hand_are_read_page_by_page() {
+/// Row groups of more than 1 MiB, and their properties.
+fn large_groups() -> (
+    arrow::array::RecordBatch,
+    parquet::file::properties::WriterPropertiesBuilder,
+) {
     // Numbers that no codec makes smaller, so that a row group has more than 1 MiB.
     let numbers = (0..400_000u64)
         .map(|row| (row.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (row << 7)).rotate_left(17));
@@ -119,18 +122,19 @@ fn bytes_at_hand_are_read_page_by_page() {
     .unwrap();
     let properties = properties()
         .set_max_row_group_row_count(Some(150_000))
-        .set_data_page_row_count_limit(20_000);
+        .set_data_page_row_count_limit(20_000)
+        .set_dictionary_enabled(false);
+    (batch, properties)
+}
+
+#[test]
+fn bytes_at_hand_are_read_page_by_page() {
+    let (batch, properties) = large_groups();
     for compression in [
         parquet::basic::Compression::SNAPPY,
         parquet::basic::Compression::UNCOMPRESSED,
     ] {
-        let file = write(
-            &batch,
-            properties
-                .clone()
-                .set_compression(compression)
-                .set_dictionary_enabled(false),
-        );
+        let file = write(&batch, properties.clone().set_compression(compression));
         let reader = Copying::new(&file);
         let batches = scan(reader.clone()).threads(2).batches().unwrap();
         let chunks: Vec<_> = batches
@@ -149,6 +153,24 @@ fn bytes_at_hand_are_read_page_by_page() {
                 .any(|chunk| chunk.start <= range.start && range.end <= chunk.end)
         };
         assert!(now.iter().all(planned));
+    }
+}
+
+#[test]
+fn what_the_reader_fails_with_while_pages_are_read_comes_out_as_it_went_in() {
+    let (batch, properties) = large_groups();
+    let file = write(&batch, properties);
+    // In the first header, in the first page, and later.
+    for most in [0, 1, 2, 3, 20, 31] {
+        let reader = Copying::failing_after(&file, most);
+        let batches = scan(reader.clone()).threads(1).batches().unwrap();
+        let error = batches.filter_map(Result::err).next().unwrap();
+        let ErrorKind::Io { source, .. } = error.kind() else {
+            panic!("{most}: {error}");
+        };
+        assert_eq!(source.raw_os_error(), Some(libc::EIO));
+        let failed = reader.now.lock().unwrap()[most].clone();
+        assert_eq!(error.offset(), Some(failed.start), "{most}");
     }
 }
 

@@ -36,6 +36,23 @@ impl File {
 }
 
 #[test]
+fn the_file_is_not_replaced_by_its_own_index() {
+    let file = File::new(3);
+    let before = std::fs::read(file.path()).unwrap();
+    let link = file.dir.path().join("link");
+    std::os::unix::fs::symlink(file.path(), &link).unwrap();
+    for path in [file.path(), link] {
+        let reader = feedwater::open(file.path()).unwrap();
+        let error = Index::beside(reader, &path).unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::InvalidOption { .. }),
+            "{error}"
+        );
+        assert_eq!(std::fs::read(file.path()).unwrap(), before);
+    }
+}
+
+#[test]
 fn records_come_by_number_in_any_order_and_any_number_of_times() {
     let records = varied(300);
     let reader = memory(file_of(&records, Compression::None));

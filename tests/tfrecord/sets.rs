@@ -53,6 +53,40 @@ fn a_set_is_found_by_every_kind_of_name() {
 }
 
 #[test]
+fn a_missing_shard_is_noticed_however_the_pattern_is_spelled() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("sub")).unwrap();
+    let expected = shards(&dir.path().join("sub"), "train", "", 3);
+    std::fs::remove_file(dir.path().join("sub").join(&expected[1])).unwrap();
+    for pattern in [
+        "sub/train-*",
+        "sub//train-*",
+        ".//sub/./train-*",
+        "sub/../sub/train-*",
+        "*/train-*-of-00003",
+        "**/train-*",
+    ] {
+        let error = Set::find(dir.path().join(pattern)).unwrap_err();
+        let ErrorKind::NotFound { what } = error.kind() else {
+            panic!("{pattern}: {error}");
+        };
+        assert!(what.contains("train-00001-of-00003"), "{pattern}: {what}");
+    }
+}
+
+#[test]
+fn a_folder_is_no_shard() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("run-00001-of-00002.d");
+    std::fs::create_dir(&folder).unwrap();
+    let file = folder.join("data");
+    write(&file, &["x"], Compression::None);
+    assert_eq!(Set::find(&file).unwrap().paths(), [file]);
+    let other = dir.path().join("run@2.d/other");
+    assert_eq!(Set::find(&other).unwrap().paths(), [other]);
+}
+
+#[test]
 fn records_come_in_order_with_numbers_of_their_own_file() {
     let dir = tempfile::tempdir().unwrap();
     shards(dir.path(), "train", ".gz", 11);

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
-use std::thread::{self, Thread};
+use std::thread::Thread;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -14,13 +14,14 @@ use futures_core::Stream;
 
 use super::explain::{Plan, Report};
 use super::job::{Job, Next, Task};
+use crate::decode::threads;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::Generation;
 
 /// The batches of a scan: an iterator that parks its thread; [`stream`](Self::stream) for tasks.
 ///
 /// Threads decode ahead within the window, whether it is asked or not. After an error there are no more batches. Dropping
-/// it ends the threads, as soon as each has decoded the batch it is at.
+/// it ends their work, as soon as each has decoded the batch it is at; for 10 seconds they wait for that of another scan.
 #[must_use = "iterators do nothing unless used"]
 pub struct Batches {
     job: Arc<Job>,
@@ -34,9 +35,9 @@ pub struct Batches {
 }
 
 impl Batches {
-    pub(super) fn start(task: Task, plan: Plan, threads: usize) -> Result<Self> {
+    pub(super) fn start(task: Task, plan: Plan, count: usize) -> Result<Self> {
         let work = task.plan.groups.len().saturating_mul(task.parts.len());
-        let count = threads.min(work);
+        let count = count.min(work);
         let job = Arc::new(Job::new(task, count));
         let mut started = Batches {
             job: job.clone(),
@@ -49,11 +50,8 @@ impl Batches {
         };
         for number in 0..count {
             let job = job.clone();
-            let thread = thread::Builder::new()
-                .name(format!("fw-parquet-{number}"))
-                .spawn(move || job.work())
-                .map_err(|error| Error::io("starting a thread", error))?;
-            started.threads.push(thread.thread().clone());
+            let thread = threads::spawn(move || job.work(number))?;
+            started.threads.push(thread);
         }
         Ok(started)
     }

@@ -27,7 +27,7 @@ pub(super) fn checked<R: ChunkReader + 'static>(
     source: R,
     chunk: &ColumnChunkMetaData,
     headers_in_pages: bool,
-    make: impl FnOnce(Arc<Noting<R>>) -> Result<Box<dyn PageReader>>,
+    make: impl FnOnce(Arc<Noting<R>>, Promised) -> Result<Box<dyn PageReader>>,
 ) -> Result<Box<dyn PageReader>> {
     let descr = chunk.column_descr();
     let noted: Shared = Arc::default();
@@ -46,7 +46,7 @@ pub(super) fn checked<R: ChunkReader + 'static>(
         headers_in_pages,
     };
     Ok(Box::new(Checked {
-        pages: make(Arc::new(noting))?,
+        pages: make(Arc::new(noting), Promised(noted.clone()))?,
         is_hadoop: chunk.compression() == Compression::LZ4,
         has_definition_levels: descr.max_def_level() > 0,
         has_repetition_levels: descr.max_rep_level() > 0,
@@ -62,9 +62,23 @@ struct Noted {
     last: Option<Bytes>,
     /// Why a header was refused. The crate keeps the words of some errors alone.
     refused: Option<String>,
+    /// Where the header that was read last ends, and what it promises; and the same of a dictionary's, whose page may be
+    /// asked for later than the header of the next one.
+    headers: [Option<(u64, i64)>; 2],
+    /// What the header of the page that was asked for last promises.
+    promised: Option<i64>,
 }
 
 type Shared = Arc<Mutex<Noted>>;
+
+/// How many bytes the page that was read last has by its header, before compression.
+pub(super) struct Promised(Shared);
+
+impl Promised {
+    pub(super) fn bytes(&self) -> Option<usize> {
+        usize::try_from(lock(&self.0).promised?).ok()
+    }
+}
 
 struct Checked {
     pages: Box<dyn PageReader>,
@@ -225,6 +239,7 @@ impl<R: ChunkReader> ChunkReader for Noting<R> {
     fn get_read(&self, start: u64) -> Result<Self::T> {
         Ok(HeaderStream {
             inner: self.source.get_read(start)?,
+            start,
             seen: Vec::new(),
             at: None,
             codec: self.codec,
@@ -235,13 +250,23 @@ impl<R: ChunkReader> ChunkReader for Noting<R> {
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
         let bytes = self.source.get_bytes(start, length)?;
-        if self.headers_in_pages
-            && let Some(refusal) = implausible(&bytes, self.codec, self.bits)
-        {
-            return Err(ParquetError::General(refusal));
-        }
+        let mut noted = lock(&self.noted);
+        let mut headers = noted.headers.iter().flatten();
+        // If its header was read before, it is not here.
+        let known = headers.find(|(end, _)| *end == start);
+        noted.promised = match known {
+            Some((_, promised)) => Some(*promised),
+            None if self.headers_in_pages => match Header::parse(&bytes) {
+                Some(header) => match header.implausible(self.codec, self.bits) {
+                    Some(refusal) => return Err(ParquetError::General(refusal)),
+                    None => Some(header.uncompressed),
+                },
+                None => None,
+            },
+            None => None,
+        };
         if self.codec == Compression::LZ4 {
-            lock(&self.noted).last = Some(bytes.clone());
+            noted.last = Some(bytes.clone());
         }
         Ok(bytes)
     }
@@ -253,6 +278,7 @@ const HEADER: u64 = 64 << 10;
 /// A page header, if it is read from: the crate also asks for streams that it does not use, at other places.
 pub(super) struct HeaderStream<T> {
     inner: T,
+    start: u64,
     /// What was read already to look at it.
     seen: Vec<u8>,
     /// How much of that has been handed out. `None`: nobody has read.
@@ -266,19 +292,32 @@ impl<T: Read> HeaderStream<T> {
     /// Reads until a header is there, or too much.
     fn look(&mut self) -> io::Result<()> {
         let mut more = 64;
-        while Header::parse(&self.seen).is_none() && (self.seen.len() as u64) < HEADER {
+        let mut header = None;
+        while header.is_none() && (self.seen.len() as u64) < HEADER {
             if self.inner.by_ref().take(more).read_to_end(&mut self.seen)? == 0 {
                 break;
             }
             more *= 2;
+            header = Header::parse(&self.seen);
         }
-        match implausible(&self.seen, self.codec, self.bits) {
-            None => Ok(()),
-            Some(refusal) => {
-                lock(&self.noted).refused = Some(refusal);
-                Err(io::ErrorKind::InvalidData.into())
-            }
+        // Without one, what is wrong is the crate's to say.
+        let Some(header) = header else {
+            return Ok(());
+        };
+        let mut noted = lock(&self.noted);
+        if let Some(refusal) = header.implausible(self.codec, self.bits) {
+            noted.refused = Some(refusal);
+            return Err(io::ErrorKind::InvalidData.into());
         }
+        let end = self.start.saturating_add(header.len as u64);
+        let [page, dictionary] = &mut noted.headers;
+        let slot = if header.is_dictionary {
+            dictionary
+        } else {
+            page
+        };
+        *slot = Some((end, header.uncompressed));
+        Ok(())
     }
 }
 
@@ -304,37 +343,6 @@ impl<T: Read> Read for HeaderStream<T> {
 
 fn lock(noted: &Shared) -> MutexGuard<'_, Noted> {
     noted.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Why the numbers of the page header that `bytes` begin with cannot be; `None` also if there is no header at all, which
-/// is the crate's to say.
-fn implausible(bytes: &[u8], codec: Compression, bits: i64) -> Option<String> {
-    let header = Header::parse(bytes)?;
-    // Most bytes that one can become: a copy of 64 bytes takes 3 in Snappy (format_description.txt), a byte of a length in
-    // LZ4 stands for 255 (lz4_Block_format.md), a match of 258 bytes takes 2 bits in DEFLATE (RFC 1951), a block of 128 KiB
-    // takes 4 bytes in Zstandard (RFC 8878).
-    let most = match codec {
-        Compression::SNAPPY => 22,
-        Compression::LZ4 | Compression::LZ4_RAW => 255,
-        Compression::GZIP(_) => 1032,
-        Compression::ZSTD(_) => 32 << 10,
-        _ => i64::from(i32::MAX),
-    };
-    let (from, to) = (header.compressed.max(0), header.uncompressed);
-    // Not of one byte, since a frame with nothing in it has some.
-    if to > from.saturating_add(1).saturating_mul(most) {
-        return Some(format!(
-            "a page header promises {to} bytes from {from}, more than {codec} can make"
-        ));
-    }
-    let entries = header.entries.saturating_mul(bits);
-    if entries > to.max(0).saturating_mul(8) {
-        return Some(format!(
-            "a dictionary page promises {} entries in {to} bytes",
-            header.entries
-        ));
-    }
-    None
 }
 
 /// In how many frames `page` is, if it is framed as Hadoop's codecs do, and 0 otherwise. Either each frame has its own
@@ -391,8 +399,11 @@ const DEPTH: usize = 8;
 struct Header {
     uncompressed: i64,
     compressed: i64,
+    is_dictionary: bool,
     /// Of a dictionary; 0 for other pages.
     entries: i64,
+    /// Bytes of the header.
+    len: usize,
 }
 
 impl Header {
@@ -404,18 +415,51 @@ impl Header {
             match (id, kind) {
                 (2, 5) => header.uncompressed = zigzag(varint(rest)?),
                 (3, 5) => header.compressed = zigzag(varint(rest)?),
-                (7, 12) => fields(rest, depth, &mut |rest, id, kind, depth| {
-                    match (id, kind) {
-                        (1, 5) => header.entries = zigzag(varint(rest)?),
-                        _ => skip(rest, kind, depth)?,
-                    }
-                    Some(())
-                })?,
+                (7, 12) => {
+                    header.is_dictionary = true;
+                    fields(rest, depth, &mut |rest, id, kind, depth| {
+                        match (id, kind) {
+                            (1, 5) => header.entries = zigzag(varint(rest)?),
+                            _ => skip(rest, kind, depth)?,
+                        }
+                        Some(())
+                    })?;
+                }
                 _ => skip(rest, kind, depth)?,
             }
             Some(())
         })?;
+        header.len = bytes.len() - rest.len();
         Some(header)
+    }
+
+    /// Why its numbers cannot be.
+    fn implausible(&self, codec: Compression, bits: i64) -> Option<String> {
+        // Most bytes that one can become: a copy of 64 bytes takes 3 in Snappy (format_description.txt), a byte of a length
+        // in LZ4 stands for 255 (lz4_Block_format.md), a match of 258 bytes takes 2 bits in DEFLATE (RFC 1951), a block of
+        // 128 KiB takes 4 bytes in Zstandard (RFC 8878).
+        let most = match codec {
+            Compression::SNAPPY => 22,
+            Compression::LZ4 | Compression::LZ4_RAW => 255,
+            Compression::GZIP(_) => 1032,
+            Compression::ZSTD(_) => 32 << 10,
+            _ => i64::from(i32::MAX),
+        };
+        let (from, to) = (self.compressed.max(0), self.uncompressed);
+        // Not of one byte, since a frame with nothing in it has some.
+        if to > from.saturating_add(1).saturating_mul(most) {
+            return Some(format!(
+                "a page header promises {to} bytes from {from}, more than {codec} can make"
+            ));
+        }
+        let entries = self.entries.saturating_mul(bits);
+        if entries > to.max(0).saturating_mul(8) {
+            return Some(format!(
+                "a dictionary page promises {} entries in {to} bytes",
+                self.entries
+            ));
+        }
+        None
     }
 }
 
@@ -504,7 +548,7 @@ fn varint(rest: &mut &[u8]) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use parquet::basic::Type;
     use parquet::file::page_index::offset_index::PageLocation;
     use parquet::file::reader::SerializedPageReader;
@@ -524,7 +568,12 @@ mod tests {
     }
 
     /// The header of a data page of `values` values, whose encoding is PLAIN, as the compact protocol has it.
-    fn header(uncompressed: usize, compressed: usize, values: i32, levels: [i32; 2]) -> Vec<u8> {
+    pub(in crate::decode::parquet) fn header(
+        uncompressed: usize,
+        compressed: usize,
+        values: i32,
+        levels: [i32; 2],
+    ) -> Vec<u8> {
         let mut out = vec![0x15];
         zigzag(&mut out, 0);
         out.push(0x15);
@@ -541,7 +590,15 @@ mod tests {
         out
     }
 
-    fn chunk(levels: i16, codec: Compression, len: usize) -> ColumnChunkMetaData {
+    fn implausible(bytes: &[u8], codec: Compression, bits: i64) -> Option<String> {
+        Header::parse(bytes)?.implausible(codec, bits)
+    }
+
+    pub(in crate::decode::parquet) fn chunk(
+        levels: i16,
+        codec: Compression,
+        len: usize,
+    ) -> ColumnChunkMetaData {
         let kind = SchemaType::primitive_type_builder("n", Type::INT32)
             .build()
             .unwrap();
@@ -560,14 +617,19 @@ mod tests {
         chunk: &ColumnChunkMetaData,
         locations: Option<Vec<PageLocation>>,
     ) -> Box<dyn PageReader> {
-        checked(Bytes::from(file), chunk, locations.is_some(), |source| {
-            let pages = SerializedPageReader::new(source, chunk, 3, locations)?;
-            Ok(Box::new(pages))
-        })
+        checked(
+            Bytes::from(file),
+            chunk,
+            locations.is_some(),
+            |source, _| {
+                let pages = SerializedPageReader::new(source, chunk, 3, locations)?;
+                Ok(Box::new(pages))
+            },
+        )
         .unwrap()
     }
 
-    const RLE: i32 = 3;
+    pub(in crate::decode::parquet) const RLE: i32 = 3;
     const BIT_PACKED: i32 = 4;
 
     #[test]
@@ -594,7 +656,7 @@ mod tests {
     }
 
     /// One page that is the whole file.
-    fn location(len: usize) -> PageLocation {
+    pub(in crate::decode::parquet) fn location(len: usize) -> PageLocation {
         PageLocation {
             offset: 0,
             compressed_page_size: len as i32,

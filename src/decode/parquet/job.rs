@@ -1,9 +1,11 @@
 //! A scan at work: threads that read and decode row groups, and the queues between them and the consumer.
 //!
 //! A row group is cut into parts, sets of top-level columns of about the same weight, as many as there are threads at most.
-//! Threads take parts in the order of their delivery, so all parts of the row group that the consumer waits for are being
-//! decoded, whatever the others do. A thread that is ahead pauses when what waits for the consumer fills the window, but
-//! each part may always queue one batch: so the batch that the consumer waits for comes.
+//! A thread stays with the same part of all row groups: what it allocates has the sizes of what was freed before, and comes
+//! from the same place of the allocator, which needs no new memory for it then. When there is no more of this part it helps
+//! with the others. Each part has a thread of its own and is decoded in the order of its delivery, so all parts of the row
+//! group that the consumer waits for are decoded, whatever the others do. A thread that is ahead pauses when what waits for
+//! the consumer fills the window, but each part may always queue one batch: so the batch that the consumer waits for comes.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -93,8 +95,8 @@ enum Bytes {
 }
 
 struct State {
-    /// The next part to decode, counted over all row groups.
-    next: usize,
+    /// For each part, the next row group to decode it of.
+    next: Vec<usize>,
     /// Row groups whose bytes were asked for: the first so many.
     submitted: usize,
     /// Bytes asked for and not decoded yet.
@@ -160,7 +162,7 @@ impl Job {
             buffers,
             groups: task.plan.groups.iter().map(|_| group()).collect(),
             state: Mutex::new(State {
-                next: 0,
+                next: vec![0; task.parts.len()],
                 submitted: 0,
                 held: 0,
                 at_hand: None,
@@ -200,10 +202,10 @@ impl Job {
         self.room.notify_all();
     }
 
-    /// What a thread of the scan does.
-    pub(super) fn work(&self) {
+    /// What the thread of this number does.
+    pub(super) fn work(&self, number: usize) {
         let _leaving = Leaving(self);
-        while let Some((group, part)) = self.take() {
+        while let Some((group, part)) = self.take(number) {
             if let Err(error) = self.decode(group, part) {
                 self.fail(group, error);
             }
@@ -295,21 +297,19 @@ impl Job {
         })
     }
 
-    /// The next part to decode; its bytes have been asked for. `None`: there is none, or it is over.
-    fn take(&self) -> Option<(usize, usize)> {
-        let parts = self.task.parts.len();
+    /// What the thread of this number decodes next: a row group whose bytes have been asked for, and the part of it. `None`:
+    /// there is none, or it is over.
+    fn take(&self, number: usize) -> Option<(usize, usize)> {
         let mut state = self.lock();
         loop {
             if self.is_stopped() || state.ended {
                 return None;
             }
-            let group = state.next / parts;
-            if group >= self.groups.len() {
-                return None;
-            }
+            let (group, part) = state.next_for(number)?;
             if group < state.submitted {
-                let part = state.next % parts;
-                state.next += 1;
+                if let Some(next) = state.next.get_mut(part) {
+                    *next += 1;
+                }
                 // The next row group is asked for while this one decodes.
                 self.submit_next(state);
                 return Some((group, part));
@@ -610,6 +610,16 @@ enum Taken {
 }
 
 impl State {
+    /// The row group and the part that the thread of this number is to decode, unless there are no more.
+    fn next_for(&self, number: usize) -> Option<(usize, usize)> {
+        let own = number % self.next.len().max(1);
+        let parts = self.next.iter().enumerate();
+        parts
+            .filter(|(_, group)| **group < self.groups.len())
+            .min_by_key(|(part, group)| (*part != own, **group))
+            .map(|(part, group)| (*group, part))
+    }
+
     fn queue(&mut self, group: usize, part: usize) -> Option<&mut Queue> {
         self.groups.get_mut(group)?.parts.get_mut(part)
     }

@@ -6,8 +6,8 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use parquet::file::reader::{ChunkReader, Length};
 
 use super::buffers::Buffers;
 use super::job::Done;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::parquet::Chunk;
 use crate::reader::{Batch, Pending, ReadInto};
 
@@ -31,6 +31,9 @@ const SLOWEST: u64 = 700 << 20;
 
 /// How much must have been read before its rate says something.
 const ENOUGH: u64 = 8 << 20;
+
+/// Shorter reads say more about the call.
+const TELLING: u64 = 64 << 10;
 
 /// The two ways to read of a source.
 pub(super) trait Bring: Send + Sync {
@@ -106,6 +109,9 @@ impl Resident {
     fn measure(&self, len: u64, took: Duration) {
         self.done.requests.fetch_add(1, Ordering::Relaxed);
         self.done.bytes.fetch_add(len, Ordering::Relaxed);
+        if len < TELLING {
+            return;
+        }
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let nanos = self
             .nanos
@@ -123,6 +129,23 @@ impl Resident {
     }
 }
 
+/// Why a page could not be brought. On its way through the crate's reader an error becomes text.
+#[derive(Clone, Default)]
+pub(super) struct Failure(Arc<Mutex<Option<Error>>>);
+
+impl Failure {
+    fn note(&self, error: &Error) {
+        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.get_or_insert_with(|| error.clone());
+    }
+
+    /// The error, once.
+    pub(super) fn take(&self) -> Option<Error> {
+        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.take()
+    }
+}
+
 /// The bytes of a column chunk: in memory, or brought when they are needed.
 pub(super) enum Column {
     Here(Chunk),
@@ -130,6 +153,7 @@ pub(super) enum Column {
         resident: Arc<Resident>,
         range: Range<u64>,
         last: Arc<AtomicU64>,
+        failure: Failure,
     },
 }
 
@@ -155,6 +179,7 @@ impl ChunkReader for Column {
                 resident,
                 range,
                 last,
+                failure,
             } => {
                 last.store(start, Ordering::Relaxed);
                 if start < range.start || start > range.end {
@@ -162,7 +187,7 @@ impl ChunkReader for Column {
                 }
                 Ok(Headers {
                     bytes: Bytes::new(),
-                    more: Some((resident.clone(), start..range.end)),
+                    more: Some((resident.clone(), start..range.end, failure.clone())),
                 })
             }
         }
@@ -172,14 +197,20 @@ impl ChunkReader for Column {
         match self {
             Column::Here(chunk) => chunk.get_bytes(start, length),
             Column::Resident {
-                resident, range, ..
+                resident,
+                range,
+                failure,
+                ..
             } => {
                 let end = start.saturating_add(length as u64);
                 if start < range.start || end > range.end {
                     return Err(outside(start));
                 }
                 let bytes = resident.read(start..end);
-                bytes.map_err(|error| ParquetError::External(Box::new(error)))
+                bytes.map_err(|error| {
+                    failure.note(&error);
+                    ParquetError::External(Box::new(error))
+                })
             }
         }
     }
@@ -193,17 +224,20 @@ fn outside(start: u64) -> ParquetError {
 pub(super) struct Headers {
     bytes: Bytes,
     /// What can be read on when that is used up.
-    more: Option<(Arc<Resident>, Range<u64>)>,
+    more: Option<(Arc<Resident>, Range<u64>, Failure)>,
 }
 
 impl io::Read for Headers {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         if self.bytes.is_empty()
-            && let Some((resident, rest)) = &mut self.more
+            && let Some((resident, rest, failure)) = &mut self.more
             && !rest.is_empty()
         {
             let end = rest.end.min(rest.start + HEADER as u64);
-            self.bytes = resident.read(rest.start..end).map_err(io::Error::from)?;
+            self.bytes = resident.read(rest.start..end).map_err(|error| {
+                failure.note(&error);
+                io::Error::from(error)
+            })?;
             rest.start = end;
         }
         let len = buf.len().min(self.bytes.len());

@@ -165,7 +165,8 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
         self
     }
 
-    /// Threads of this scan. Default: as many as the machine runs at once. They end with it, or when it is dropped.
+    /// Threads of this scan. Default: as many as the machine runs at once. When it is over or dropped, they
+    /// wait 10 seconds for another scan, then end.
     pub fn threads(mut self, threads: usize) -> Self {
         self.asked.threads = Some(threads);
         self

@@ -15,7 +15,7 @@ use super::buffers::Buffers;
 use super::failure;
 use super::metadata::column_name;
 use super::pages::pages;
-use super::resident::{Column, Resident};
+use super::resident::{Column, Failure, Resident};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::parquet::{Chunk, GroupPlan, Pieces, Rows, malformed};
 
@@ -33,6 +33,8 @@ pub(super) struct Unit {
     reader: Option<ParquetRecordBatchReader>,
     /// Offset and leaf of the last read: where an error was met.
     last: Arc<AtomicU64>,
+    /// What the reader failed with.
+    failure: Failure,
     part: Option<Arc<str>>,
 }
 
@@ -97,6 +99,7 @@ impl Unit {
             batch_rows: batch_rows.max(1),
             reader: None,
             last: Arc::new(AtomicU64::new(u64::MAX)),
+            failure: Failure::default(),
             part,
         })
     }
@@ -171,7 +174,11 @@ impl Unit {
     }
 
     /// Says where in the file an error was met: the page that was read last, and its column.
+    /// One of the reader is itself.
     fn place(&self, error: Error) -> Error {
+        if let Some(failure) = self.failure.take() {
+            return failure;
+        }
         let error = error.named(&self.name);
         let offset = self.last.load(Ordering::Relaxed);
         let Some(column) = self
@@ -242,6 +249,7 @@ impl RowGroups for Source<'_> {
                 resident: resident.clone(),
                 range,
                 last,
+                failure: unit.failure.clone(),
             },
         };
         let reader = pages(

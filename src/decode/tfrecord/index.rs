@@ -18,7 +18,7 @@ use crate::format::tfrecord::frame::{self, FOOTER, HEADER};
 use crate::format::tfrecord::index::{self as kept, Identity};
 use crate::open::OpenOptions;
 use crate::reader::{Batch, Pending, Reader, ReaderExt};
-use crate::version::Version;
+use crate::version::{FileVersion, Version};
 use crate::write::{SinkOptions, SyncMode};
 
 /// Where each record of a file begins: records by number, one or many at once, each checked when it is read.
@@ -83,7 +83,8 @@ impl RecordOptions {
     ///
     /// # Errors
     /// Those of [`index`](Self::index); [`Unsupported`](ErrorKind::Unsupported) for a reader of something else than a
-    /// file. Not being able to read or write the sidecar is none: [`Index::sidecar`] tells.
+    /// file; [`InvalidOption`](ErrorKind::InvalidOption) if `path` is the file itself, which would be replaced. Not being able
+    /// to read or write the sidecar is none: [`Index::sidecar`] tells.
     pub fn index_with_sidecar<R: Reader + ?Sized>(
         &self,
         reader: Arc<R>,
@@ -91,6 +92,11 @@ impl RecordOptions {
     ) -> Result<Index<R>> {
         let path = path.as_ref();
         let identity = identity(&*reader)?;
+        if is_file_of(&*reader, path) {
+            let what = "an index kept in the very file that it is of".into();
+            let error = Error::new(ErrorKind::InvalidOption { what });
+            return Err(error.named(reader.source().name()));
+        }
         if let Some(offsets) = read_sidecar(path, &identity) {
             return Ok(self.index_of(reader, offsets, Sidecar::Read));
         }
@@ -354,6 +360,16 @@ fn identity<R: Reader + ?Sized>(reader: &R) -> Result<Identity> {
             Err(error.named(reader.source().name()))
         }
     }
+}
+
+/// Whether `path` leads to the file that `reader` reads.
+fn is_file_of<R: Reader + ?Sized>(reader: &R, path: &Path) -> bool {
+    let (Version::File(file), Ok(there)) = (reader.source().version(), std::fs::metadata(path))
+    else {
+        return false;
+    };
+    let there = FileVersion::from(&there);
+    (there.dev, there.inode) == (file.dev, file.inode)
 }
 
 /// The offsets in a sidecar that is of this file. Anything else is as good as none.

@@ -84,6 +84,8 @@ impl Bounds {
         if old && !matches!(reading, Reading::Signed | Reading::Float) {
             return bounds;
         }
+        // One that is there and cannot be read casts doubt on the other.
+        let some = [statistics.min_bytes_opt(), statistics.max_bytes_opt()].map(|b| b.is_some());
         let (lower, upper) = match statistics {
             Statistics::Boolean(values) => ends(values.min_opt(), values.max_opt(), |v| {
                 reading.int(i64::from(*v), target)
@@ -110,7 +112,9 @@ impl Bounds {
             }
             Statistics::Int96(_) => (None, None),
         };
-        bounds.set(lower, upper);
+        if some == [lower.is_some(), upper.is_some()] {
+            bounds.set(lower, upper);
+        }
         bounds
     }
 
@@ -177,7 +181,10 @@ impl Bounds {
             }
             ColumnIndexMetaData::INT96(_) => (None, None),
         };
-        bounds.set(lower, upper);
+        // A page with values has both; one that cannot be read casts doubt on the other.
+        if lower.is_some() == upper.is_some() {
+            bounds.set(lower, upper);
+        }
         bounds
     }
 

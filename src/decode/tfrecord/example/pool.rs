@@ -11,6 +11,7 @@ use super::decoder::ExampleDecoder;
 use super::pull::{Job, Pull};
 use crate::decode::panics;
 use crate::decode::tfrecord::Skipped;
+use crate::decode::threads;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::Generation;
 
@@ -135,12 +136,9 @@ impl Pool {
         let mut started = 0;
         for decoder in self.decoders.drain(..) {
             let shared = self.shared.clone();
-            let spawned = std::thread::Builder::new()
-                .name("feedwater-dec".into())
-                .spawn(move || shared.serve(decoder));
-            match spawned {
+            match threads::spawn(move || shared.serve(decoder)) {
                 Ok(_) => started += 1,
-                Err(error) if started == 0 => return Err(Error::io("start a thread", error)),
+                Err(error) if started == 0 => return Err(error),
                 // Fewer only make it slower.
                 Err(_) => break,
             }
