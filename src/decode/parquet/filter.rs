@@ -8,7 +8,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::*;
 use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, BooleanArray, RecordBatch};
 use arrow_buffer::{BooleanBuffer, NullBuffer};
-use arrow_schema::{DataType, IntervalUnit, TimeUnit};
+use arrow_schema::{DataType, TimeUnit};
 
 use crate::error::Result;
 use crate::format::parquet::{Bound, Key, Node, Operator, invalid};
@@ -85,7 +85,6 @@ fn test(array: &ArrayRef, node: &Node) -> Result<BooleanBuffer> {
                 .is_some_and(|key| *key < of_values.len() && of_values.value(*key))
         }));
     }
-    let unknown = || invalid(format!("a predicate on type {}", array.data_type()));
     macro_rules! ints {
         ($($pattern:pat => $type:ty,)*) => {
             match array.data_type() {
@@ -171,8 +170,10 @@ fn test(array: &ArrayRef, node: &Node) -> Result<BooleanBuffer> {
             let array = array.as_fixed_size_binary();
             test_bytes(array.len(), node, |row| array.value(row))
         }
-        DataType::Interval(IntervalUnit::YearMonth) | DataType::Null => Err(unknown()),
-        _ => Err(unknown()),
+        _ => Err(invalid(format!(
+            "a predicate on type {}",
+            array.data_type()
+        ))),
     }
 }
 
@@ -276,11 +277,6 @@ fn mismatch() -> crate::error::Error {
     invalid("a predicate that compares different types")
 }
 
-/// A mask as the filter kernel takes it.
-pub(super) fn mask(bits: BooleanBuffer) -> BooleanArray {
-    BooleanArray::new(bits, None)
-}
-
 /// Rows of `batch` for which `bits` is set.
 pub(super) fn keep(
     batch: RecordBatch,
@@ -291,6 +287,6 @@ pub(super) fn keep(
         return Ok(batch);
     }
     super::failure::contain_arrow(part, || {
-        arrow_select::filter::filter_record_batch(&batch, &mask(bits))
+        arrow_select::filter::filter_record_batch(&batch, &BooleanArray::new(bits, None))
     })
 }

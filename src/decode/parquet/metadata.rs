@@ -11,6 +11,7 @@ use parquet::arrow::{ProjectionMask, parquet_to_arrow_field_levels};
 use parquet::file::metadata::ParquetMetaData;
 
 use super::failure;
+use super::wait::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::parquet::{Footer, FooterStep, malformed};
 use crate::reader::{Reader, ReaderExt, Source};
@@ -54,23 +55,7 @@ impl Metadata {
     /// [`ErrorKind::UnsupportedFeature`] if it is encrypted or has its data in other files; errors of the reader as they
     /// are.
     pub fn read<R: Reader + ?Sized>(reader: &R) -> Result<Self> {
-        let source = reader.source();
-        let footer = Footer::new(source.len());
-        let mut range = footer.first();
-        let mut requests = 0;
-        // The second read has all that the footer says it has.
-        for _ in 0..2 {
-            let tail = reader.read(range.clone()).wait()?;
-            requests += 1;
-            let step = footer.step(&tail, |decode| failure::contain(None, decode));
-            match step.map_err(|error| error.named(source.name()).at(range.clone()))? {
-                FooterStep::Need(more) => range = more,
-                FooterStep::Done(parquet) => {
-                    return Self::of(source, parquet, (range.start, tail), requests);
-                }
-            }
-        }
-        Err(malformed(None, "the footer does not end").named(source.name()))
+        block_on(Self::read_async(reader))
     }
 
     /// The same in a task: [`read`](Self::read) on any executor, without blocking it.
@@ -82,6 +67,7 @@ impl Metadata {
         let footer = Footer::new(source.len());
         let mut range = footer.first();
         let mut requests = 0;
+        // The second read has all that the footer says it has.
         for _ in 0..2 {
             let tail = reader.read(range.clone()).await?;
             requests += 1;

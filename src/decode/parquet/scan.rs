@@ -15,9 +15,10 @@ use super::failure;
 use super::job::{Part, Task};
 use super::metadata::{Metadata, type_of_leaf};
 use super::wait::block_on;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::format::parquet::{
-    Bound, Planner, Predicate, ReadPlan, Request, Rows, joined, leaves_of, malformed, roots_of,
+    Bound, Planner, Predicate, ReadPlan, Request, Rows, invalid, joined, leaves_of, malformed,
+    roots_of,
 };
 use crate::reader::{Batch, Reader};
 
@@ -65,7 +66,7 @@ pub fn scan<R: Reader + ?Sized + 'static>(reader: Arc<R>) -> Scan<R> {
 /// as many threads as the machine runs at once.
 ///
 /// Values are those of the `parquet` crate's own reader, and so are the Arrow types. What it does not read is
-/// [`UnsupportedFeature`](ErrorKind::UnsupportedFeature); bytes that are wrong are [`Malformed`](ErrorKind::Malformed) with
+/// [`UnsupportedFeature`](crate::ErrorKind::UnsupportedFeature); bytes that are wrong are [`Malformed`](crate::ErrorKind::Malformed) with
 /// the column and the offset of the page. A batch whose strings outgrow 32-bit offsets comes in several smaller ones.
 #[must_use = "a scan does nothing before `batches`, `stream`, `explain` or `take`"]
 pub struct Scan<R: Reader + ?Sized> {
@@ -202,8 +203,8 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
     /// Starts the scan; an iterator that parks its thread for each batch.
     ///
     /// # Errors
-    /// Those of [`Metadata::read`]; [`NotFound`](ErrorKind::NotFound) for columns, row groups or rows that are not there;
-    /// [`InvalidOption`](ErrorKind::InvalidOption) for a predicate without a meaning, zero threads or zero rows of a batch.
+    /// Those of [`Metadata::read`]; [`NotFound`](crate::ErrorKind::NotFound) for columns, row groups or rows that are not there;
+    /// [`InvalidOption`](crate::ErrorKind::InvalidOption) for a predicate without a meaning, zero threads or zero rows of a batch.
     pub fn batches(self) -> Result<Batches> {
         block_on(self.start())
     }
@@ -274,7 +275,7 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
         } = self;
         let threads = threads_of(asked.threads)?;
         if asked.batch_rows == 0 {
-            return Err(option("batches of no rows"));
+            return Err(invalid("batches of no rows"));
         }
         let metadata = match metadata {
             Some(metadata) => metadata,
@@ -286,7 +287,7 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
             Some(schema) => {
                 let options = ArrowReaderOptions::new().with_schema(schema);
                 let arrow = ArrowReaderMetadata::try_new(metadata.parquet().clone(), options);
-                arrow.map_err(|error| option(format!("the schema: {error}")))?
+                arrow.map_err(|error| invalid(format!("the schema: {error}")))?
             }
         };
         let descriptor = metadata.parquet().file_metadata().schema_descr_ptr();
@@ -494,12 +495,8 @@ fn threads_of(asked: Option<usize>) -> Result<usize> {
     /// More threads than any machine runs; a slip of the caller.
     const MOST: usize = 4096;
     match asked {
-        Some(0) => Err(option("a scan by no threads")),
+        Some(0) => Err(invalid("a scan by no threads")),
         Some(threads) => Ok(threads.min(MOST)),
         None => Ok(std::thread::available_parallelism().map_or(1, usize::from)),
     }
-}
-
-fn option(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::InvalidOption { what: what.into() })
 }

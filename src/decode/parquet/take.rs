@@ -7,6 +7,7 @@ use arrow_select::interleave::interleave_record_batch;
 use super::failure;
 use super::scan::Scan;
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::parquet::malformed;
 use crate::reader::Reader;
 
 impl<R: Reader + ?Sized + 'static> Scan<R> {
@@ -72,7 +73,7 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
         }
         if found != sorted.len() as u64 {
             let what = format!("{found} rows were decoded of {}", sorted.len());
-            return Err(failure::malformed(what, None));
+            return Err(malformed(None, what));
         }
         let in_order = rows.len() == sorted.len() && rows.is_sorted();
         if in_order || parts.is_empty() {

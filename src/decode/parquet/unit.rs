@@ -17,7 +17,7 @@ use super::metadata::column_name;
 use super::pages::pages;
 use super::resident::{Column, Failure, Resident};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::parquet::{Chunk, GroupPlan, Pieces, Rows};
+use crate::format::parquet::{Chunk, GroupPlan, Pieces, Rows, malformed};
 
 /// Decodes some leaves of one row group.
 pub(super) struct Unit {
@@ -141,7 +141,7 @@ impl Unit {
             }
             _ => {
                 let what = format!("row group {} ends before its rows do", self.group.index);
-                let error = failure::malformed(what, self.part.clone());
+                let error = malformed(self.part.clone(), what);
                 Err(self.place(error))
             }
         }

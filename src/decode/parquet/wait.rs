@@ -1,5 +1,6 @@
 //! Futures on plain threads.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,9 +18,9 @@ impl Wake for Unpark {
 
 /// Parks this thread until `future` is done.
 pub(super) fn block_on<F: Future>(future: F) -> F::Output {
-    match block_on_unless(future, || false) {
-        Some(output) => output,
-        None => unreachable!("nothing stops it"),
+    match drive(future, || None::<Infallible>) {
+        Ok(output) => output,
+        Err(never) => match never {},
     }
 }
 
@@ -28,15 +29,20 @@ pub(super) fn block_on_unless<F: Future>(
     future: F,
     stopped: impl Fn() -> bool,
 ) -> Option<F::Output> {
+    drive(future, || stopped().then_some(())).ok()
+}
+
+/// Polls `future` until it is done, or there is a reason to stop; parks this thread in between.
+fn drive<F: Future, S>(future: F, stop: impl Fn() -> Option<S>) -> Result<F::Output, S> {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut context = Context::from_waker(&waker);
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-            return Some(output);
+            return Ok(output);
         }
-        if stopped() {
-            return None;
+        if let Some(reason) = stop() {
+            return Err(reason);
         }
         thread::park();
     }

@@ -87,46 +87,29 @@ impl Bounds {
         // One that is there and cannot be read casts doubt on the other.
         let some = [statistics.min_bytes_opt(), statistics.max_bytes_opt()].map(|b| b.is_some());
         let (lower, upper) = match statistics {
-            Statistics::Boolean(values) => (
-                values
-                    .min_opt()
-                    .and_then(|v| reading.int(i64::from(*v), target)),
-                values
-                    .max_opt()
-                    .and_then(|v| reading.int(i64::from(*v), target)),
-            ),
-            Statistics::Int32(values) => (
-                values.min_opt().and_then(|v| reading.int32(*v, target)),
-                values.max_opt().and_then(|v| reading.int32(*v, target)),
-            ),
-            Statistics::Int64(values) => (
-                values.min_opt().and_then(|v| reading.int(*v, target)),
-                values.max_opt().and_then(|v| reading.int(*v, target)),
-            ),
-            Statistics::Float(values) => (
-                values.min_opt().and_then(|v| reading.float(f64::from(*v))),
-                values.max_opt().and_then(|v| reading.float(f64::from(*v))),
-            ),
-            Statistics::Double(values) => (
-                values.min_opt().and_then(|v| reading.float(*v)),
-                values.max_opt().and_then(|v| reading.float(*v)),
-            ),
-            Statistics::ByteArray(values) => (
-                values
-                    .min_opt()
-                    .and_then(|v| reading.bytes(v.data(), target)),
-                values
-                    .max_opt()
-                    .and_then(|v| reading.bytes(v.data(), target)),
-            ),
-            Statistics::FixedLenByteArray(values) => (
-                values
-                    .min_opt()
-                    .and_then(|v| reading.bytes(v.data(), target)),
-                values
-                    .max_opt()
-                    .and_then(|v| reading.bytes(v.data(), target)),
-            ),
+            Statistics::Boolean(values) => ends(values.min_opt(), values.max_opt(), |v| {
+                reading.int(i64::from(*v), target)
+            }),
+            Statistics::Int32(values) => ends(values.min_opt(), values.max_opt(), |v| {
+                reading.int32(*v, target)
+            }),
+            Statistics::Int64(values) => ends(values.min_opt(), values.max_opt(), |v| {
+                reading.int(*v, target)
+            }),
+            Statistics::Float(values) => ends(values.min_opt(), values.max_opt(), |v| {
+                reading.float(f64::from(*v))
+            }),
+            Statistics::Double(values) => {
+                ends(values.min_opt(), values.max_opt(), |v| reading.float(*v))
+            }
+            Statistics::ByteArray(values) => ends(values.min_opt(), values.max_opt(), |v| {
+                reading.bytes(v.data(), target)
+            }),
+            Statistics::FixedLenByteArray(values) => {
+                ends(values.min_opt(), values.max_opt(), |v| {
+                    reading.bytes(v.data(), target)
+                })
+            }
             Statistics::Int96(_) => (None, None),
         };
         if some == [lower.is_some(), upper.is_some()] {
@@ -165,43 +148,37 @@ impl Bounds {
             return bounds;
         };
         let (lower, upper) = match index {
-            ColumnIndexMetaData::BOOLEAN(index) => (
-                index
-                    .min_value(page)
-                    .and_then(|v| reading.int(i64::from(*v), target)),
-                index
-                    .max_value(page)
-                    .and_then(|v| reading.int(i64::from(*v), target)),
-            ),
-            ColumnIndexMetaData::INT32(index) => (
-                index
-                    .min_value(page)
-                    .and_then(|v| reading.int32(*v, target)),
-                index
-                    .max_value(page)
-                    .and_then(|v| reading.int32(*v, target)),
-            ),
-            ColumnIndexMetaData::INT64(index) => (
-                index.min_value(page).and_then(|v| reading.int(*v, target)),
-                index.max_value(page).and_then(|v| reading.int(*v, target)),
-            ),
-            ColumnIndexMetaData::FLOAT(index) => (
-                index
-                    .min_value(page)
-                    .and_then(|v| reading.float(f64::from(*v))),
-                index
-                    .max_value(page)
-                    .and_then(|v| reading.float(f64::from(*v))),
-            ),
-            ColumnIndexMetaData::DOUBLE(index) => (
-                index.min_value(page).and_then(|v| reading.float(*v)),
-                index.max_value(page).and_then(|v| reading.float(*v)),
-            ),
+            ColumnIndexMetaData::BOOLEAN(index) => {
+                ends(index.min_value(page), index.max_value(page), |v| {
+                    reading.int(i64::from(*v), target)
+                })
+            }
+            ColumnIndexMetaData::INT32(index) => {
+                ends(index.min_value(page), index.max_value(page), |v| {
+                    reading.int32(*v, target)
+                })
+            }
+            ColumnIndexMetaData::INT64(index) => {
+                ends(index.min_value(page), index.max_value(page), |v| {
+                    reading.int(*v, target)
+                })
+            }
+            ColumnIndexMetaData::FLOAT(index) => {
+                ends(index.min_value(page), index.max_value(page), |v| {
+                    reading.float(f64::from(*v))
+                })
+            }
+            ColumnIndexMetaData::DOUBLE(index) => {
+                ends(index.min_value(page), index.max_value(page), |v| {
+                    reading.float(*v)
+                })
+            }
             ColumnIndexMetaData::BYTE_ARRAY(index)
-            | ColumnIndexMetaData::FIXED_LEN_BYTE_ARRAY(index) => (
-                index.min_value(page).and_then(|v| reading.bytes(v, target)),
-                index.max_value(page).and_then(|v| reading.bytes(v, target)),
-            ),
+            | ColumnIndexMetaData::FIXED_LEN_BYTE_ARRAY(index) => {
+                ends(index.min_value(page), index.max_value(page), |v| {
+                    reading.bytes(v, target)
+                })
+            }
             ColumnIndexMetaData::INT96(_) => (None, None),
         };
         // A page with values has both; one that cannot be read casts doubt on the other.
@@ -277,6 +254,15 @@ impl Bounds {
             ),
         }
     }
+}
+
+/// What `key` makes of the least and the largest value, where they are there.
+fn ends<T: ?Sized>(
+    least: Option<&T>,
+    largest: Option<&T>,
+    key: impl Fn(&T) -> Option<Key>,
+) -> (Option<Key>, Option<Key>) {
+    (least.and_then(&key), largest.and_then(&key))
 }
 
 /// Whether a Bloom filter leaves it possible that the values of a chunk satisfy a comparison.

@@ -28,6 +28,7 @@ use crate::error::Result;
 /// );
 /// ```
 #[derive(Clone, Debug)]
+#[must_use = "a predicate does nothing by itself"]
 pub struct Predicate(Expression);
 
 #[derive(Clone, Debug)]
@@ -47,6 +48,7 @@ enum Test<V> {
 
 /// A column that a [`Predicate`] is about.
 #[derive(Clone, Debug)]
+#[must_use = "a column is compared with something"]
 pub struct Column(Arc<str>);
 
 /// The column of a name, or of a dotted path into structs. Columns inside lists and maps cannot be compared.
@@ -95,21 +97,27 @@ impl Column {
 
 impl Predicate {
     /// True where both are.
-    #[must_use]
     pub fn and(self, other: Predicate) -> Predicate {
         Predicate(Expression::And(vec![self, other]))
     }
 
     /// True where one of both is.
-    #[must_use]
     pub fn or(self, other: Predicate) -> Predicate {
         Predicate(Expression::Or(vec![self, other]))
     }
 
-    /// True where it is false; undecided where it is undecided.
-    #[must_use]
+    /// True where it is false; undecided where it is undecided. Also written `!predicate`.
     pub fn negate(self) -> Predicate {
         Predicate(Expression::Not(Box::new(self)))
+    }
+}
+
+/// [`Predicate::negate`].
+impl std::ops::Not for Predicate {
+    type Output = Predicate;
+
+    fn not(self) -> Predicate {
+        self.negate()
     }
 }
 
@@ -120,7 +128,7 @@ impl Predicate {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
     /// A whole number.
     Int(i128),
