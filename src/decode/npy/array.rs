@@ -234,6 +234,7 @@ fn transposed(bytes: &[u8], shape: &[usize], size: usize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decode::element::number::Is as _;
     use crate::format::npy::Endian;
 
     fn array(dtype: Dtype, order: Order, shape: &[usize], bytes: &[u8]) -> Array {
