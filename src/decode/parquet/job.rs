@@ -305,7 +305,7 @@ impl Job {
             if self.is_stopped() || state.ended {
                 return None;
             }
-            let (group, part) = state.next_for(number)?;
+            let (group, part) = next_for(number, &state.next, self.groups.len())?;
             if group < state.submitted {
                 if let Some(next) = state.next.get_mut(part) {
                     *next += 1;
@@ -610,16 +610,6 @@ enum Taken {
 }
 
 impl State {
-    /// The row group and the part that the thread of this number is to decode, unless there are no more.
-    fn next_for(&self, number: usize) -> Option<(usize, usize)> {
-        let own = number % self.next.len().max(1);
-        let parts = self.next.iter().enumerate();
-        parts
-            .filter(|(_, group)| **group < self.groups.len())
-            .min_by_key(|(part, group)| (*part != own, **group))
-            .map(|(part, group)| (*group, part))
-    }
-
     fn queue(&mut self, group: usize, part: usize) -> Option<&mut Queue> {
         self.groups.get_mut(group)?.parts.get_mut(part)
     }
@@ -713,6 +703,17 @@ impl GroupState {
     }
 }
 
+/// The row group and the part that the thread of this number is to decode, unless there are no more. `next` has for each
+/// part the next row group to decode it of.
+fn next_for(number: usize, next: &[usize], groups: usize) -> Option<(usize, usize)> {
+    let own = number % next.len().max(1);
+    let parts = next.iter().enumerate();
+    parts
+        .filter(|(_, group)| **group < groups)
+        .min_by_key(|(part, group)| (*part != own, **group))
+        .map(|(part, group)| (*group, part))
+}
+
 /// A thread that ends, whatever made it end.
 struct Leaving<'a>(&'a Job);
 
@@ -761,4 +762,21 @@ fn kept_of(batch: RecordBatch, kept: &Rows) -> Result<RecordBatch> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_stay_with_their_part_and_help_in_the_order_of_delivery() {
+        assert_eq!(next_for(0, &[0, 0], 5), Some((0, 0)));
+        assert_eq!(next_for(1, &[0, 3], 5), Some((3, 1)));
+        // More threads than parts share them.
+        assert_eq!(next_for(3, &[0, 4], 5), Some((4, 1)));
+        assert_eq!(next_for(2, &[5, 4, 3], 5), Some((3, 2)));
+        assert_eq!(next_for(0, &[5, 4, 3], 5), Some((3, 2)));
+        assert_eq!(next_for(0, &[5, 5], 5), None);
+        assert_eq!(next_for(0, &[], 5), None);
+    }
 }
