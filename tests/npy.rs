@@ -2,6 +2,8 @@
 //! crate; and what is asked for.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod common;
+
 use std::io::{Cursor, Write};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -556,6 +558,44 @@ fn arrays_of_an_archive() {
         assert!(refused, "{error}");
     }
     assert_eq!(zipped(archive(&[], false)).unwrap().names().len(), 0);
+}
+
+/// Memory that cannot be had is an error; elsewhere, what is wrong with the member comes out.
+#[test]
+fn a_member_that_promises_more_than_there_is_memory_is_refused() {
+    const PROMISED: u32 = u32::MAX - 1;
+    let content: Vec<u8> = (0..6u32 << 20).map(|i| (i >> 7) as u8).collect();
+    let mut bytes = archive(&[("x.npy", STORED, &content)], false);
+    let entry = find(&bytes, b"PK\x01\x02", 0);
+    for (at, with) in [(8, 8u32), (entry + 10, 8)] {
+        bytes[at..at + 2].copy_from_slice(&with.to_le_bytes()[..2]); // deflated
+    }
+    bytes[entry + 24..entry + 28].copy_from_slice(&PROMISED.to_le_bytes());
+    let archive = zipped(bytes).unwrap().most_inflated(u64::MAX);
+    let error = archive.array("x").unwrap_err();
+    match error.kind() {
+        ErrorKind::OutOfMemory { wanted, .. } => assert_eq!(*wanted, u64::from(PROMISED)),
+        ErrorKind::Malformed { .. } => assert_eq!(common::confinement(), None, "{error}"),
+        _ => panic!("{error}"),
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod again {
+    use super::common::confined::{Confinement, FREE, again};
+
+    #[test]
+    fn with_little_memory() {
+        let how = Confinement {
+            name: "little-memory",
+            needs: "rlimits",
+            // Address space in bytes.
+            limit: Some((libc::RLIMIT_AS as i32, 2 << 30)),
+            threads: Some(1),
+            ..FREE
+        };
+        again(&how, &["a_member_that_promises"], 1);
+    }
 }
 
 #[test]

@@ -1,9 +1,13 @@
 //! What exactly is read.
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
 use bytes::Bytes;
-use feedwater::parquet::{SkipReason, column, scan};
+use feedwater::MemoryReader;
+use feedwater::parquet::{Metadata, SkipReason, column, scan};
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 
 use crate::files::{properties, table, write};
@@ -215,6 +219,29 @@ fn take_reads_the_pages_of_its_rows_and_their_dictionary() {
     ];
     assert!(!dictionary(0).is_empty());
     assert_eq!(reader.asked(), after_the_tail(&file, data));
+}
+
+/// Runs of few rows between which pages were not read, with few rows before and behind them.
+#[test]
+fn take_of_two_rows_of_a_small_group_whatever_is_between_them() {
+    let properties = properties()
+        .set_max_row_group_row_count(Some(150))
+        .set_data_page_row_count_limit(10)
+        .set_write_batch_size(5);
+    let reader = Arc::new(MemoryReader::new(write(&table(300), properties)));
+    let metadata = Metadata::read(&*reader).unwrap();
+    for first in [0, 1, 9, 40, 85] {
+        for second in (first + 55..150).step_by(3) {
+            let rows = [first, second, 150 + second];
+            let taken = scan(reader.clone())
+                .metadata(metadata.clone())
+                .columns(["id"])
+                .take(&rows)
+                .unwrap();
+            let ids = taken.column(0).as_primitive::<Int64Type>();
+            assert_eq!(ids.values(), &rows.map(|row| row as i64));
+        }
+    }
 }
 
 #[test]

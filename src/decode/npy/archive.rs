@@ -178,8 +178,15 @@ impl<R: Reader + ?Sized> Archive<R> {
             )));
         }
         let deflated = self.reader.read(data.clone()).wait()?;
-        // Not more than the bytes that are there can come to.
-        let mut content = Vec::with_capacity(member.len as usize);
+        // Not more than the bytes that are there can come to, which may be more than can be had.
+        let mut content = Vec::new();
+        if content.try_reserve_exact(member.len as usize).is_err() {
+            let kind = ErrorKind::OutOfMemory {
+                wanted: member.len,
+                cap: self.most,
+            };
+            return Err(source.error(kind, data));
+        }
         let mut inflater = DeflateDecoder::new(&deflated[..]);
         let inflated = inflater.by_ref().take(member.len).read_to_end(&mut content);
         inflated.map_err(|error| wrong(format!("it does not inflate: {error}")))?;

@@ -20,8 +20,6 @@ use crate::error::{Error, ErrorKind, Result};
 /// Gaps of fewer rows between rows that are wanted are decoded and dropped again.
 ///
 /// Below about this many, stopping and starting costs more than decoding (the crate's own threshold is 32).
-/// It also keeps runs long enough that the crate skips by runs, never by a bit mask: it would decode across pages that
-/// were not read.
 pub(crate) const DECODED_GAP: u64 = 64;
 
 /// What is asked for.

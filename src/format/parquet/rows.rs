@@ -153,7 +153,13 @@ impl Rows {
     }
 
     /// As the selection of a reader of `count` rows.
+    ///
+    /// The crate skips by runs where these are long, and otherwise by a bit mask, for which it decodes across pages that
+    /// were not read. It judges by the mean of all runs, so the last one, behind all rows that are wanted, is made long
+    /// enough to decide it; it is cut off before anything is read.
     pub(crate) fn selection(&self, count: u64) -> RowSelection {
+        /// Twice the mean below which it takes a mask.
+        const LONG: usize = 64;
         let mut selectors = Vec::with_capacity(self.0.len() * 2 + 1);
         let mut at = 0;
         for range in &self.0 {
@@ -163,9 +169,8 @@ impl Rows {
             selectors.push(RowSelector::select((range.end - range.start) as usize));
             at = range.end;
         }
-        if count > at {
-            selectors.push(RowSelector::skip((count - at) as usize));
-        }
+        let rest = count.saturating_sub(at) as usize;
+        selectors.push(RowSelector::skip(rest.max(LONG * (selectors.len() + 1))));
         RowSelection::from(selectors)
     }
 }
