@@ -4,7 +4,9 @@
 mod block;
 mod memory;
 mod pool;
+mod slabs;
 
 pub use block::{Block, BlockMut, DeviceBytes};
 pub use memory::{HostMemory, Memory, Place};
 pub use pool::{Pool, PoolOptions, PoolStats};
+pub(crate) use slabs::Slabs;
