@@ -21,7 +21,7 @@
 //! | what you want | where to begin |
 //! |---|---|
 //! | to read files | [`open`], [`OpenOptions`], and the methods of [`ReaderExt`] |
-//! | many files, whole | [`read_files`], [`stat_files`] |
+//! | many files, whole | [`read_files`], [`stat_files`], [`walk`] |
 //! | many ranges into slices of your own, on this thread | [`Reader::read_now`], [`ReadInto`] |
 //! | many ranges into blocks, not waiting | [`Batch`], [`BlockMut`], [`Pool`] |
 //! | to write files that appear whole or not at all | [`FileSink`], [`copy`](fn@copy) |
@@ -79,8 +79,8 @@ pub use buffer::{
 };
 pub use error::{Error, ErrorKind, FileKind, RecordCheck, Refusal, Result};
 pub use files::{
-    Answer, EntryKind, FileAttributes, FileContent, FileResult, FileStream, Files, FilesReport,
-    FilesWay, ManyFiles, read_files, stat_files,
+    Answer, Entries, EntryKind, FileAttributes, FileContent, FileResult, FileStream, Files,
+    FilesReport, FilesWay, ManyFiles, Walk, WalkEntry, WalkStream, read_files, stat_files, walk,
 };
 pub use format::detect::{Format, UnknownFormat};
 pub use open::{

@@ -11,6 +11,8 @@ mod kinds;
 mod support;
 #[path = "files/trees.rs"]
 mod trees;
+#[path = "files/walks.rs"]
+mod walks;
 #[path = "files/ways.rs"]
 mod ways;
 
@@ -22,7 +24,7 @@ mod again {
     };
     use super::common::file_systems::{FileSystem, again_on};
 
-    const LEAST: usize = 20;
+    const LEAST: usize = 28;
 
     #[test]
     fn without_io_uring() {

@@ -488,7 +488,6 @@ impl<T: Ask> Job<T> {
         state.over.get_or_insert_with(|| error.clone());
         let mut told = 0;
         let begun = std::mem::take(&mut state.begun).into_iter();
-        let begun = begun.map(|(index, path)| (index, path));
         let queued = std::mem::take(&mut state.queue).into_iter();
         let parked = std::mem::take(&mut state.parked).into_iter();
         let left = queued.chain(parked.map(|(task, _)| task));
@@ -537,7 +536,7 @@ impl<T> State<T> {
 }
 
 /// The process, or the system, has no descriptor left.
-fn is_out_of_descriptors(error: &Error) -> bool {
+pub(super) fn is_out_of_descriptors(error: &Error) -> bool {
     let ErrorKind::Io { source, .. } = error.kind() else {
         return false;
     };
