@@ -21,6 +21,7 @@
 //! | what you want | where to begin |
 //! |---|---|
 //! | to read files | [`open`], [`OpenOptions`], and the methods of [`ReaderExt`] |
+//! | many files, whole | [`read_files`], [`stat_files`], [`walk`] |
 //! | many ranges into slices of your own, on this thread | [`Reader::read_now`], [`ReadInto`] |
 //! | many ranges into blocks, not waiting | [`Batch`], [`BlockMut`], [`Pool`] |
 //! | to write files that appear whole or not at all | [`FileSink`], [`copy`](fn@copy) |
@@ -65,6 +66,7 @@ mod backend;
 mod buffer;
 mod decode;
 mod error;
+mod files;
 mod format;
 mod open;
 mod reader;
@@ -86,6 +88,10 @@ pub use buffer::{
     Block, BlockMut, DeviceBytes, HostMemory, Memory, Place, Pool, PoolOptions, PoolStats,
 };
 pub use error::{Error, ErrorKind, FileKind, RecordCheck, Refusal, Result};
+pub use files::{
+    Answer, Entries, EntryKind, FileAttributes, FileContent, FileResult, FileStream, Files,
+    FilesReport, FilesWay, ManyFiles, Walk, WalkEntry, WalkStream, read_files, stat_files, walk,
+};
 pub use format::detect::{Format, UnknownFormat};
 pub use open::{
     Candidate, DeviceProfile, Engine, EngineOptions, OpenOptions, Opened, Opening, Report,

@@ -7,8 +7,8 @@ use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::block::BlockMut;
+use super::huge::{HUGE_PAGE, HugePages, Part};
 use super::memory::{HostMemory, Memory, Place};
-use super::slab::{Part, SLAB, Slabs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::Generation;
 
@@ -74,7 +74,7 @@ pub struct PoolStats {
 ///
 /// Taking a block never waits: there is no limit on what is handed out, only on what is kept. Back-pressure is
 /// the business of windows. Blocks of 2 MiB and more are aligned to and advised as huge pages. Blocks of 16 to 512 KiB are, once
-/// there are many of a size, parts of slabs of 2 MiB: devices read faster into huge pages. A slab goes back to the kernel when
+/// there are many of a size, parts of huge pages: devices read faster into those. A huge page goes back to the kernel when
 /// none of its parts is in use, so a share of a block that is kept for long may keep 2 MiB; copy what is to stay. A block
 /// returns when its last share is dropped.
 #[derive(Clone, Debug)]
@@ -91,7 +91,7 @@ struct Inner {
 struct Kept {
     /// Oldest first; taken from the back, evicted from the front.
     blocks: VecDeque<HostMemory>,
-    slabs: Slabs,
+    pages: HugePages,
     stats: PoolStats,
 }
 
@@ -99,14 +99,14 @@ struct Kept {
 #[derive(Default)]
 struct Evicted {
     blocks: Vec<HostMemory>,
-    slabs: Vec<Arc<HostMemory>>,
+    pages: Vec<Arc<HostMemory>>,
 }
 
 /// More blocks than this are not worth searching.
 const MAX_KEPT_BLOCKS: usize = 256;
 
 impl Kept {
-    /// Moves the oldest blocks to `evicted`, and then slabs that nobody has a part of, until at most `keep` bytes are kept, and a
+    /// Moves the oldest blocks to `evicted`, and then huge pages that nobody has a part of, until at most `keep` bytes are kept, and a
     /// block fits the list.
     fn evict(&mut self, keep: usize, evicted: &mut Evicted) {
         while self.stats.kept > keep || self.blocks.len() >= MAX_KEPT_BLOCKS {
@@ -118,7 +118,7 @@ impl Kept {
         }
         if self.stats.kept > keep {
             let enough = self.stats.kept - keep;
-            self.stats.kept -= self.slabs.release(enough, &mut evicted.slabs);
+            self.stats.kept -= self.pages.release(enough, &mut evicted.pages);
         }
     }
 }
@@ -179,17 +179,17 @@ impl Pool {
             return Err(Error::new(ErrorKind::Forked));
         }
         let class = size_class(len).ok_or_else(refused)?;
-        let in_slabs = inner.use_slabs(class);
+        let in_pages = inner.use_huge_pages(class);
         let mut evicted = Evicted::default();
         let mut more = false;
         let kept = {
             let mut kept = inner.lock();
-            let part = match in_slabs {
-                true => kept.slabs.take(class),
+            let part = match in_pages {
+                true => kept.pages.take(class),
                 false => None,
             };
             let found = match part {
-                Some(part) => Some(Home::Slab(part)),
+                Some(part) => Some(Home::Part(part)),
                 None => {
                     let found = kept.blocks.iter().rposition(|b| b.capacity() == class);
                     found.and_then(|at| kept.blocks.remove(at)).map(Home::Own)
@@ -203,14 +203,14 @@ impl Pool {
                 None => {
                     kept.stats.allocated += 1;
                     kept.evict(inner.options.spare.saturating_sub(class), &mut evicted);
-                    more = in_slabs && kept.slabs.want_more(class);
+                    more = in_pages && kept.pages.want_more(class);
                 }
             }
             found
         };
         drop(evicted); // unmapped outside the lock
         let kept = match kept {
-            None if more => inner.part_of_new_slab(class).map(Home::Slab),
+            None if more => inner.part_of_new_page(class).map(Home::Part),
             kept => kept,
         };
         let home = match kept {
@@ -218,8 +218,8 @@ impl Pool {
             None => match HostMemory::new(class) {
                 Ok(memory) => Home::Own(memory),
                 Err(_) => {
-                    if in_slabs {
-                        inner.lock().slabs.returned(class);
+                    if in_pages {
+                        inner.lock().pages.returned(class);
                     }
                     return Err(refused());
                 }
@@ -243,7 +243,7 @@ impl Pool {
         self.0.lock().stats
     }
 
-    /// Gives all kept blocks back to the kernel, except parts of slabs of which others are in use.
+    /// Gives all kept blocks back to the kernel, except parts of huge pages of which others are in use.
     pub fn trim(&self) {
         if self.0.generation.is_current() {
             let mut evicted = Evicted::default();
@@ -265,18 +265,18 @@ impl Inner {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether blocks of a class may be parts of slabs.
-    fn use_slabs(&self, class: usize) -> bool {
-        // A pool that keeps little could not keep a slab.
-        Slabs::serve(class) && self.options.keep >= 4 * SLAB
+    /// Whether blocks of a class may be parts of huge pages.
+    fn use_huge_pages(&self, class: usize) -> bool {
+        // A pool that keeps little could not keep a page.
+        HugePages::serve(class) && self.options.keep >= 4 * HUGE_PAGE
     }
 
-    /// A part of a slab that is made for it; `None` if there is no memory for one.
-    fn part_of_new_slab(&self, class: usize) -> Option<Part> {
-        let memory = HostMemory::new(SLAB).ok()?;
+    /// A part of a huge page that is taken for it; `None` if there is no memory for one.
+    fn part_of_new_page(&self, class: usize) -> Option<Part> {
+        let memory = HostMemory::new(HUGE_PAGE).ok()?;
         let mut kept = self.lock();
-        let part = kept.slabs.add(class, memory);
-        kept.stats.kept += (SLAB / class).saturating_sub(1) * class;
+        let part = kept.pages.add(class, memory);
+        kept.stats.kept += (HUGE_PAGE / class).saturating_sub(1) * class;
         part
     }
 
@@ -289,15 +289,15 @@ impl Inner {
         {
             let mut kept = self.lock();
             match home {
-                Home::Slab(part) => {
+                Home::Part(part) => {
                     kept.stats.kept += part.size();
-                    kept.slabs.give_back(part);
+                    kept.pages.give_back(part);
                     kept.evict(self.options.keep, &mut evicted);
                 }
                 Home::Own(memory) => {
                     let class = memory.capacity();
-                    if self.use_slabs(class) {
-                        kept.slabs.returned(class);
+                    if self.use_huge_pages(class) {
+                        kept.pages.returned(class);
                     }
                     if class <= self.options.keep {
                         kept.evict(self.options.keep - class, &mut evicted);
@@ -316,7 +316,7 @@ impl Inner {
 /// Where the memory of a block is.
 enum Home {
     Own(HostMemory),
-    Slab(Part),
+    Part(Part),
 }
 
 /// Memory that returns to its pool.
@@ -328,7 +328,7 @@ struct Pooled {
 }
 
 // SAFETY: the memory is that of a `HostMemory`, which keeps the contract and lives until this value's drop: its own, or a part
-// of a slab that no other value has (`Slabs` hands out each part once until it is given back) and that has at least `len` bytes.
+// of a page that no other value has (`HugePages` hands out each part once until it is given back) and that has at least `len` bytes.
 unsafe impl Memory for Pooled {
     fn place(&self) -> Place {
         Place::Host
@@ -336,7 +336,7 @@ unsafe impl Memory for Pooled {
     fn ptr(&self) -> *mut u8 {
         match &*self.home {
             Home::Own(memory) => memory.ptr(),
-            Home::Slab(part) => part.memory.ptr().wrapping_add(part.offset()),
+            Home::Part(part) => part.memory.ptr().wrapping_add(part.offset()),
         }
     }
     fn len(&self) -> usize {
@@ -345,7 +345,7 @@ unsafe impl Memory for Pooled {
     fn as_any(&self) -> &dyn Any {
         match &*self.home {
             Home::Own(memory) => memory,
-            Home::Slab(_) => self,
+            Home::Part(_) => self,
         }
     }
 }
@@ -460,7 +460,7 @@ mod tests {
     fn many_blocks_of_medium_size_are_parts_of_slabs() {
         let pool = Pool::default();
         let blocks: Vec<_> = (0..100).map(|_| take(&pool, 64 << 10)).collect();
-        // The 15 before the first MiB is full one by one, the other 85 in three slabs of 32.
+        // The 15 before the first MiB is full one by one, the other 85 in three pages of 32.
         assert_eq!(pool.stats().allocated, 15 + 3);
         assert_eq!(pool.stats().kept, (3 * 32 - 85) * (64 << 10));
         let mut starts: Vec<_> = blocks
@@ -485,7 +485,7 @@ mod tests {
         let survivor = blocks.pop();
         drop(blocks);
         pool.trim();
-        // The slab of the survivor stays, and its other parts serve the next.
+        // The page of the survivor stays, and its other parts serve the next.
         assert_eq!(pool.stats().kept, 31 * (64 << 10));
         let next = take(&pool, 64 << 10);
         drop(survivor);
@@ -509,7 +509,7 @@ mod tests {
                 if drops && !blocks.is_empty() {
                     drop(blocks.swap_remove(at % blocks.len()));
                 } else {
-                    // Several at once, so that there are slabs.
+                    // Several at once, so that there are pages.
                     blocks.extend((0..4).map(|_| take(&pool, SIZES[size])));
                 }
                 let mut taken: Vec<_> = blocks
