@@ -520,3 +520,44 @@ mod again {
         again(&MEMLOCK_0, &[], 7);
     }
 }
+
+#[test]
+fn many_files_that_were_begun_are_the_parents_and_others_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths: Vec<_> = (0..100).map(|i| dir.path().join(format!("{i}"))).collect();
+    for path in &paths {
+        std::fs::write(path, content()).unwrap();
+    }
+    let mut files = feedwater::read_files(&paths).into_iter();
+    let mut entries = feedwater::walk(dir.path()).into_iter();
+    assert!(files.next().unwrap().result.is_ok());
+    assert!(entries.next().unwrap().result.is_ok());
+    in_child(|| {
+        let forked = |result: Result<()>| result.is_err_and(|error| is_forked(&error));
+        if !files
+            .next()
+            .is_some_and(|file| forked(file.result.map(drop)))
+        {
+            return 1;
+        }
+        if !entries
+            .next()
+            .is_some_and(|entry| forked(entry.result.map(drop)))
+        {
+            return 2;
+        }
+        if files.next().is_some() || entries.next().is_some() {
+            return 3;
+        }
+        let again = feedwater::read_files(&paths).into_iter();
+        if again.filter(|file| file.result.is_ok()).count() != 100 {
+            return 4;
+        }
+        let again = feedwater::walk(dir.path()).into_iter();
+        if again.filter(|entry| entry.result.is_ok()).count() != 100 {
+            return 5;
+        }
+        0
+    });
+    assert_eq!((files.count(), entries.count()), (99, 99));
+}

@@ -13,7 +13,7 @@ use crate::version::FileVersion;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FileResult<T> {
-    /// The how manieth path it was, from 0.
+    /// Which path it was, counted from 0 as they were given; of a walk, in the order in which they were found.
     pub index: u64,
     /// The path, as it was given.
     pub path: Arc<Path>,

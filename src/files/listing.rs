@@ -41,6 +41,22 @@ struct Dir {
     above: Option<Arc<Above>>,
 }
 
+impl Dir {
+    /// Whether a directory is this one or above it.
+    fn check_no_loop(&self, found: &FileAttributes) -> Result<()> {
+        let id = (found.version.dev, found.version.inode);
+        let mut above = self.above.as_deref();
+        while let Some(one) = above {
+            if one.id == id {
+                let circle = std::io::Error::from_raw_os_error(libc::ELOOP);
+                return Err(Error::io("open", circle));
+            }
+            above = one.next.as_deref();
+        }
+        Ok(())
+    }
+}
+
 #[derive(Debug)]
 struct Above {
     id: (u64, u64),
@@ -238,14 +254,7 @@ impl Walking {
             let stat = rustix::fs::fstat(fd.as_fd()).map_err(io("fstat"))?;
             let attributes = FileAttributes::of(&stat);
             let id = (attributes.version.dev, attributes.version.inode);
-            let mut above = dir.above.as_deref();
-            while let Some(one) = above {
-                if one.id == id {
-                    let circle = std::io::Error::from_raw_os_error(libc::ELOOP);
-                    return Err(Error::io("open", circle));
-                }
-                above = one.next.as_deref();
-            }
+            dir.check_no_loop(&attributes)?; // it may have been moved meanwhile
             let next = dir.above.clone();
             dir = Arc::new(Dir {
                 path: dir.path.clone(),
@@ -318,6 +327,12 @@ impl Walking {
             match looked {
                 Ok(stat) => {
                     let attributes = FileAttributes::of(&stat);
+                    if attributes.kind == EntryKind::Directory
+                        && let Err(error) = entry.dir.check_no_loop(&attributes)
+                    {
+                        found.entries.push((entry.path, Err(error)));
+                        continue;
+                    }
                     let told = self.options.stat.then_some(attributes);
                     found.add(self, entry.path, attributes.kind, told, &entry.dir);
                 }
