@@ -571,7 +571,7 @@ fn a_member_that_promises_more_than_there_is_memory_is_refused() {
         bytes[at..at + 2].copy_from_slice(&with.to_le_bytes()[..2]); // deflated
     }
     bytes[entry + 24..entry + 28].copy_from_slice(&PROMISED.to_le_bytes());
-    let archive = zipped(bytes).unwrap().most_inflated(u64::MAX);
+    let archive = zipped(bytes).unwrap().max_inflated(u64::MAX);
     let error = archive.array("x").unwrap_err();
     match error.kind() {
         ErrorKind::OutOfMemory { wanted, .. } => assert_eq!(*wanted, u64::from(PROMISED)),

@@ -161,7 +161,7 @@ fn write_tensors(path: &Path) -> Result<(), Failure> {
             .flat_map(f32::to_le_bytes)
             .collect();
         NewTensor::new(
-            &format!("layer.{layer}.weight"),
+            format!("layer.{layer}.weight"),
             safetensors::Dtype::F32,
             [256, 512],
             bytes,
