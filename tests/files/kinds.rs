@@ -32,7 +32,7 @@ fn bad_ones_say_why_and_stop_no_other() {
     symlink(&good, below("link")).unwrap();
     let secret = below("secret");
     fs::write(&secret, "secret").unwrap();
-    fs::set_permissions(&secret, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o000)).unwrap();
     let paths = [
         below("nothing"),
         circle,
@@ -94,7 +94,7 @@ fn names_need_not_be_utf_8() {
         return;
     }
     for way in ways() {
-        for outcomes in read_in_all_shapes(&[path.clone()], way) {
+        for outcomes in read_in_all_shapes(std::slice::from_ref(&path), way) {
             let (told, result) = &outcomes[&0];
             assert_eq!(&**told, &*path);
             assert_eq!(result.as_ref().unwrap().bytes, "content");

@@ -168,7 +168,7 @@ fn what_cannot_be_listed_is_an_error_beside_its_path() {
     fs::create_dir(&secret).unwrap();
     fs::write(secret.join("file"), "x").unwrap();
     fs::write(dir.path().join("open"), "x").unwrap();
-    fs::set_permissions(&secret, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o000)).unwrap();
     let is_root = fs::read_dir(&secret).is_ok();
     let entries: Vec<_> = walk(dir.path()).into_iter().collect();
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o755)).unwrap();
