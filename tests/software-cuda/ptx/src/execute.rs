@@ -538,7 +538,7 @@ impl<'l, 'a, M: Memory> Block<'l, 'a, M> {
                     .map_or(0, |slot| slot.offset as u64);
                 [place.wrapping_add_signed(offset); 32]
             }
-            Operand::Local(offset) => [offset + warp.frame(frame).local as u64; 32],
+            Operand::Local(offset) => [offset.wrapping_add(warp.frame(frame).local as u64); 32],
             Operand::Special(special) => self.special(warp, special),
         }
     }

@@ -72,7 +72,7 @@ pub(crate) struct Warp {
 }
 
 /// After so many steps of one group while others are ready, another one runs: it may be what the first waits for.
-const LONGEST_STREAK: u64 = 20_000;
+const LONGEST_STREAK: u64 = 1_000;
 
 impl Warp {
     pub(crate) fn new(
