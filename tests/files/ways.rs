@@ -122,8 +122,10 @@ fn an_engine_that_is_shut_down_reads_nothing_more() {
     assert!(engine.shut_down(Duration::from_secs(60)).is_complete());
     let rest: Vec<_> = all.collect();
     assert_eq!(rest.len(), 299);
-    let last = rest.last().unwrap().result.as_ref().unwrap_err();
-    assert!(matches!(last.kind(), ErrorKind::Abandoned), "{last}");
+    // What had been read by then is delivered.
+    for error in rest.iter().filter_map(|one| one.result.as_ref().err()) {
+        assert!(matches!(error.kind(), ErrorKind::Abandoned), "{error}");
+    }
     assert_eq!(open_below(dir.path()), 0);
 }
 
