@@ -186,6 +186,31 @@ pub enum ErrorKind {
         /// The message of the panic.
         message: Arc<str>,
     },
+    /// A call of the CUDA driver failed. The device can be used on; the host's memory may do instead.
+    #[error("{call} failed: {name} ({code}){}", of_log(log.as_deref()))]
+    Cuda {
+        /// The function of the driver.
+        call: &'static str,
+        /// Its `CUresult`.
+        code: u32,
+        /// The name of that, as the driver spells it.
+        name: Arc<str>,
+        /// What the driver's compiler said, where it was asked to compile.
+        log: Option<Arc<str>>,
+    },
+    /// A GPU broke down under this process: every later call for it fails. Go on with the host's memory, or in a new
+    /// process.
+    #[error("device {device} is lost to this process: {call} failed: {name} ({code})")]
+    DeviceLost {
+        /// Ordinal of the device.
+        device: u32,
+        /// The call that told it, maybe not the one that did it.
+        call: &'static str,
+        /// Its `CUresult`.
+        code: u32,
+        /// The name of that, as the driver spells it.
+        name: Arc<str>,
+    },
     /// This process was forked from the one that opened the source. Open it again here.
     #[error("made before this process was forked; make and open it again in this process")]
     Forked,
@@ -217,6 +242,11 @@ pub enum RecordCheck {
 /// ` (part)`, where there is one.
 fn of_part(part: Option<&str>) -> String {
     part.map_or_else(String::new, |part| format!(" ({part})"))
+}
+
+/// `: log`, where there is one.
+fn of_log(log: Option<&str>) -> String {
+    log.map_or_else(String::new, |log| format!(": {}", log.trim()))
 }
 
 /// What a path that is not a regular file leads to.
@@ -384,6 +414,8 @@ impl Error {
             ErrorKind::NotFound { .. } => io::ErrorKind::NotFound,
             ErrorKind::Abandoned
             | ErrorKind::Forked
+            | ErrorKind::Cuda { .. }
+            | ErrorKind::DeviceLost { .. }
             | ErrorKind::WrongLength { .. }
             | ErrorKind::Panicked { .. } => io::ErrorKind::Other,
         }

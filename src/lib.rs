@@ -64,6 +64,8 @@ compile_error!("feedwater needs a Unix: it reads by position from file descripto
 
 mod backend;
 mod buffer;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod decode;
 mod error;
 mod files;

@@ -11,10 +11,16 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("error", &["version"]),
     ("buffer", &["error", "sys"]),
     ("reader", &["buffer", "error", "version", "sys"]),
-    ("backend", &["reader", "buffer", "error", "version", "sys"]),
+    ("cuda", &["reader", "buffer", "error", "version", "sys"]),
+    (
+        "backend",
+        &["cuda", "reader", "buffer", "error", "version", "sys"],
+    ),
     (
         "open",
-        &["backend", "reader", "buffer", "error", "version", "sys"],
+        &[
+            "backend", "cuda", "reader", "buffer", "error", "version", "sys",
+        ],
     ),
     (
         "files",
@@ -25,7 +31,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "decode",
         &[
-            "format", "write", "open", "reader", "buffer", "error", "version", "sys",
+            "format", "write", "open", "cuda", "reader", "buffer", "error", "version", "sys",
         ],
     ),
 ];

@@ -337,6 +337,19 @@ impl Block {
         }
     }
 
+    /// The bytes, if they are in a device's memory.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for bytes of the host.
+    pub fn into_device(self) -> Result<DeviceBytes> {
+        match self {
+            Block::Device(bytes) => Ok(bytes),
+            Block::Host(_) => Err(Error::new(ErrorKind::Unsupported {
+                what: "taking bytes of the host for a device's".into(),
+            })),
+        }
+    }
+
     /// A part of it, sharing the memory.
     ///
     /// # Panics

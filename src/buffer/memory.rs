@@ -15,6 +15,8 @@ pub enum Place {
     Host,
     /// Host memory that is page-locked for a device's copy engine; readable like [`Place::Host`].
     Pinned,
+    /// Memory whose pages move between the host and the accelerator with this ordinal; readable like [`Place::Host`].
+    Managed(u32),
     /// Memory of the accelerator with this ordinal; its addresses mean nothing to the host.
     Device(u32),
 }
@@ -22,7 +24,7 @@ pub enum Place {
 impl Place {
     /// Whether the host can read and write it through its address.
     pub fn is_host_accessible(self) -> bool {
-        matches!(self, Place::Host | Place::Pinned)
+        matches!(self, Place::Host | Place::Pinned | Place::Managed(_))
     }
 }
 
@@ -31,6 +33,7 @@ impl fmt::Display for Place {
         match self {
             Place::Host => f.write_str("host memory"),
             Place::Pinned => f.write_str("pinned host memory"),
+            Place::Managed(ordinal) => write!(f, "managed memory of device {ordinal}"),
             Place::Device(ordinal) => write!(f, "memory of device {ordinal}"),
         }
     }

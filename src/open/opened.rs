@@ -1,6 +1,7 @@
 //! The reader that `open` gives: it knows the routes, and chooses one for each range.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::engine::Engine;
 use super::report::{Candidate, Report, Verdict};
@@ -9,7 +10,9 @@ use crate::backend::file::OpenFile;
 use crate::backend::memory::MemoryReader;
 use crate::backend::requests::buffered_limits;
 use crate::error::{Refusal, Result};
-use crate::reader::{Batch, LocalFile, Pending, ReadInto, Reader, Route, Source};
+use crate::reader::{
+    Batch, LocalFile, Pending, ReadInto, Reader, Route, Source, Staged, StagingOptions, Transfer,
+};
 use crate::version::Version;
 
 /// An open source, read by the route that suits each range. Made by [`open`](super::open) and
@@ -36,8 +39,19 @@ use crate::version::Version;
 ///
 /// If the kernel fails a thread's ring in the middle of [`Reader::read_now`] and what it was given cannot be waited for, the
 /// process is aborted: the kernel might go on writing to memory that is the caller's again.
+///
+/// Destinations on devices that were [given](super::OpenOptions::device) are served through [`Staged`]: each piece is read by these rules into
+/// the device's staging memory, and copied from there.
 #[derive(Debug)]
 pub struct Opened {
+    plain: Arc<Plain>,
+    /// The same with the devices that were given, if there are any.
+    staged: Option<Arc<dyn Reader>>,
+}
+
+/// What reads into the host's memory.
+#[derive(Debug)]
+struct Plain {
     source: Source,
     routes: Routes,
 }
@@ -53,10 +67,10 @@ enum Routes {
 
 impl Opened {
     pub(super) fn memory(reader: MemoryReader, why: &'static str) -> Self {
-        Opened {
+        Opened::over(Plain {
             source: reader.source().clone(),
             routes: Routes::Memory { reader, why },
-        }
+        })
     }
 
     pub(super) fn file(file: OpenFile, engine: Engine, rules: Rules) -> Result<Self> {
@@ -73,17 +87,39 @@ impl Opened {
             file_system = routes.file.file_system().name(),
             "opened"
         );
-        Ok(Opened {
+        Ok(Opened::over(Plain {
             source,
             routes: Routes::File(Box::new(routes)),
-        })
+        }))
+    }
+
+    fn over(plain: Plain) -> Self {
+        Opened {
+            plain: Arc::new(plain),
+            staged: None,
+        }
+    }
+
+    /// Adds destinations that `devices` reach. Starts nothing.
+    pub(super) fn with_devices(
+        mut self,
+        devices: &[Arc<dyn Transfer>],
+        options: &StagingOptions,
+    ) -> Self {
+        for device in devices {
+            let below = self.staged.unwrap_or_else(|| self.plain.clone());
+            let staged = Staged::new(below, device.clone(), options.clone());
+            self.staged = Some(Arc::new(staged));
+        }
+        self
     }
 
     /// The routes, what became of each, and the facts behind it. May open and map the file to find out; reads
     /// nothing but one block.
     pub fn report(&self) -> Report {
-        let counters = self.source.counters().snapshot();
-        let (resident, facts, verdicts) = match &self.routes {
+        let Plain { source, routes } = &*self.plain;
+        let counters = source.counters().snapshot();
+        let (resident, facts, verdicts) = match routes {
             Routes::Memory { why, .. } => {
                 let no = || {
                     Verdict::Refused(Refusal::NotForThisFile {
@@ -114,8 +150,8 @@ impl Opened {
             })
             .collect();
         Report {
-            name: self.source.name().clone(),
-            len: self.source.len(),
+            name: source.name().clone(),
+            len: source.len(),
             resident,
             facts,
             candidates,
@@ -126,11 +162,32 @@ impl Opened {
 
 impl Reader for Opened {
     fn source(&self) -> &Source {
-        &self.source
+        &self.plain.source
     }
 
     fn submit(&self, batch: Batch) -> Pending {
         let _span = tracing::trace_span!("submit", reads = batch.reads.len()).entered();
+        match &self.staged {
+            Some(staged) => staged.submit(batch),
+            None => self.plain.submit(batch),
+        }
+    }
+
+    fn read_now(&self, reads: &mut [ReadInto<'_>]) -> Result<()> {
+        self.plain.read_now(reads)
+    }
+
+    fn local_file(&self) -> Option<LocalFile<'_>> {
+        self.plain.local_file()
+    }
+}
+
+impl Reader for Plain {
+    fn source(&self) -> &Source {
+        &self.source
+    }
+
+    fn submit(&self, batch: Batch) -> Pending {
         match &self.routes {
             Routes::Memory { reader, .. } => reader.submit(batch),
             Routes::File(routes) => {
@@ -147,6 +204,7 @@ impl Reader for Opened {
             Routes::File(routes) => routes.read_now(reads),
         }
     }
+
     fn local_file(&self) -> Option<LocalFile<'_>> {
         match &self.routes {
             Routes::Memory { .. } => None,

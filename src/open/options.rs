@@ -15,7 +15,7 @@ use super::routes::Rules;
 use crate::backend::file::OpenFile;
 use crate::backend::memory::MemoryReader;
 use crate::error::{Error, ErrorKind, Refusal, Result};
-use crate::reader::{CachePolicy, Route, VersionCheck};
+use crate::reader::{CachePolicy, Route, StagingOptions, Transfer, VersionCheck};
 use crate::sys::FileSystem;
 use crate::version::Version;
 
@@ -53,6 +53,8 @@ pub fn open_async(path: impl AsRef<Path>) -> Opening {
 pub struct OpenOptions {
     engine: Option<Engine>,
     rules: Rules,
+    devices: Vec<Arc<dyn Transfer>>,
+    staging: StagingOptions,
 }
 
 impl OpenOptions {
@@ -87,6 +89,24 @@ impl OpenOptions {
     #[must_use]
     pub fn version_check(mut self, check: VersionCheck) -> Self {
         self.rules.check = check;
+        self
+    }
+
+    /// Delivers to memory of this device as well: `cuda::Device` (feature `cuda`) is one. May be given for several.
+    ///
+    /// A plain read is what it was. [`Batch::any_at`](crate::Batch::any_at) the device's place and
+    /// [`read_into`](crate::Batch::read_into) a block of its memory are served through [`Staged`](crate::Staged), with a thread for the reader
+    /// from its first such read on.
+    #[must_use]
+    pub fn device(mut self, device: Arc<dyn Transfer>) -> Self {
+        self.devices.push(device);
+        self
+    }
+
+    /// How much memory reads to devices use on the way.
+    #[must_use]
+    pub fn staging(mut self, options: StagingOptions) -> Self {
+        self.staging = options;
         self
     }
 
@@ -158,7 +178,7 @@ impl OpenOptions {
         if ours {
             file.set_blocking()?;
         }
-        Ok(Arc::new(Opened::file(file, engine, self.rules.clone())?))
+        Ok(self.finish(Opened::file(file, engine, self.rules.clone())?))
     }
 
     fn memory(
@@ -178,7 +198,11 @@ impl OpenOptions {
             return Err(Error::new(kind).named(&name));
         }
         let reader = MemoryReader::over(bytes, name, version);
-        Ok(Arc::new(Opened::memory(reader, why)))
+        Ok(self.finish(Opened::memory(reader, why)))
+    }
+
+    fn finish(&self, opened: Opened) -> Arc<Opened> {
+        Arc::new(opened.with_devices(&self.devices, &self.staging))
     }
 
     /// All bytes of a file whose length is not to be believed.

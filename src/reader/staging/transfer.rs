@@ -1,5 +1,6 @@
 //! The device's side of staging: what a device has to offer, and the handle that ends one copy.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +22,9 @@ pub(super) const STAGING: &str = "staging";
 /// [`Staged`](super::Staged) calls all methods but [`reaches`](Self::reaches) on its own thread, one at a time:
 /// while one of them blocks, no other device read of that reader makes progress. A method that panics fails the
 /// reads it was called for with [`Abandoned`](ErrorKind::Abandoned), and no others.
-pub trait Transfer: fmt::Debug + Send + Sync + 'static {
+///
+/// It is [`Any`], so that an engine that knows a device finds it: `(transfer as &dyn Any).downcast_ref::<Device>()`.
+pub trait Transfer: Any + fmt::Debug + Send + Sync {
     /// Whether [`copy`](Self::copy) can write to memory at `place`. Always the same answer; called by the thread
     /// that submits.
     fn reaches(&self, place: Place) -> bool;

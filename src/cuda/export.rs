@@ -1,0 +1,380 @@
+//! Device memory for others, with its owner: DLPack and Arrow's C device interface; and memory of others to read into.
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::ffi::c_void;
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr;
+
+use crate::buffer::{BlockMut, DeviceBytes, Memory, Place};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Memory that somebody else owns, as a block to read into: a slice of cudarc's, a tensor of a framework.
+///
+/// `owner` is dropped with the last part of the block, or of the bytes that it becomes. To get the memory back rather than its bytes,
+/// have the owner share it (an `Arc`).
+///
+/// # Safety
+/// While `owner` lives, the `len` bytes from `address` on are valid for reads and writes at `place`, do not move, and nobody uses them
+/// except through the block. Work of a device on them is done.
+pub unsafe fn lend(
+    place: Place,
+    address: *mut u8,
+    len: usize,
+    owner: impl Send + Sync + 'static,
+) -> BlockMut {
+    BlockMut::new(Lent {
+        place,
+        address: address.expose_provenance(),
+        len,
+        _owner: owner,
+    })
+}
+
+struct Lent<T> {
+    place: Place,
+    address: usize,
+    len: usize,
+    _owner: T,
+}
+
+// SAFETY: as the caller of `lend` promises.
+unsafe impl<T: Send + Sync + 'static> Memory for Lent<T> {
+    fn place(&self) -> Place {
+        self.place
+    }
+    fn ptr(&self) -> *mut u8 {
+        ptr::with_exposed_provenance_mut(self.address)
+    }
+    fn len(&self) -> usize {
+        self.len
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// The type of an element, as DLPack writes it (`DLDataType`, with one lane).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DlType {
+    /// Signed integers of so many bits.
+    Int(u8),
+    /// Unsigned integers of so many bits.
+    UInt(u8),
+    /// IEEE floating-point numbers of so many bits.
+    Float(u8),
+    /// `bfloat16`.
+    BFloat16,
+    /// Booleans of a byte.
+    Bool,
+}
+
+impl DlType {
+    /// `DLDataTypeCode`, and bits.
+    fn parts(self) -> (u8, u8) {
+        match self {
+            DlType::Int(bits) => (0, bits),
+            DlType::UInt(bits) => (1, bits),
+            DlType::Float(bits) => (2, bits),
+            DlType::BFloat16 => (4, 16),
+            DlType::Bool => (6, 8),
+        }
+    }
+}
+
+/// `kDLCUDA` and `ARROW_DEVICE_CUDA`.
+const CUDA: i32 = 2;
+
+#[repr(C)]
+struct DlManaged {
+    data: *mut c_void,
+    device_type: i32,
+    device: i32,
+    dimensions: i32,
+    code: u8,
+    bits: u8,
+    lanes: u16,
+    shape: *mut i64,
+    strides: *mut i64,
+    byte_offset: u64,
+    /// Ours: what the tensor holds on to.
+    owner: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut DlManaged)>,
+}
+
+/// A dense tensor in device memory, as DLPack's `DLManagedTensor`: what `torch.from_dlpack` and its kin take, without a copy.
+///
+/// The bytes are finished when it is made, so that no stream has to be waited for. Dropped, it lets go of the bytes; handed
+/// out by [`into_raw`](Self::into_raw), whoever takes it calls its deleter.
+pub struct DlTensor(*mut DlManaged);
+
+// SAFETY: it owns all that it points at, and none of that is bound to a thread.
+unsafe impl Send for DlTensor {}
+// SAFETY: shared, it is only read.
+unsafe impl Sync for DlTensor {}
+
+struct DlOwner {
+    _bytes: DeviceBytes,
+    shape: Vec<i64>,
+}
+
+impl DlTensor {
+    /// All of `bytes` as elements of one type, in the order of C.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] if the shape does not have exactly as many bytes, or an element is no whole number of bytes.
+    pub fn new(bytes: DeviceBytes, element: DlType, shape: &[u64]) -> Result<Self> {
+        let (code, bits) = element.parts();
+        let device = device_of(bytes.place())?;
+        let wanted = shape
+            .iter()
+            .try_fold(u64::from(bits) / 8, |n, d| n.checked_mul(*d));
+        if bits == 0 || !bits.is_multiple_of(8) || wanted != Some(bytes.len() as u64) {
+            let what = format!("{} bytes as a tensor of {element:?} {shape:?}", bytes.len());
+            return Err(Error::new(ErrorKind::InvalidOption { what: what.into() }));
+        }
+        // Each is at most the length, but for a tensor of no elements.
+        let mut owner = Box::new(DlOwner {
+            shape: shape
+                .iter()
+                .map(|d| i64::try_from(*d).unwrap_or(i64::MAX))
+                .collect(),
+            _bytes: bytes.clone(),
+        });
+        let managed = DlManaged {
+            // Frameworks take and give a byte offset of 0, although the text wants multiples of 256 here.
+            data: bytes.ptr().cast(),
+            device_type: CUDA,
+            device,
+            dimensions: i32::try_from(shape.len()).unwrap_or(i32::MAX),
+            code,
+            bits,
+            lanes: 1,
+            shape: owner.shape.as_mut_ptr(),
+            strides: ptr::null_mut(),
+            byte_offset: 0,
+            owner: Box::into_raw(owner).cast(),
+            deleter: Some(delete),
+        };
+        Ok(DlTensor(Box::into_raw(Box::new(managed))))
+    }
+
+    /// The `DLManagedTensor`, for calls that only look at it.
+    pub fn as_ptr(&self) -> *mut c_void {
+        self.0.cast()
+    }
+
+    /// Hands the `DLManagedTensor` out. Whoever has it calls its `deleter`, once; else the memory is never freed.
+    pub fn into_raw(self) -> *mut c_void {
+        ManuallyDrop::new(self).0.cast()
+    }
+}
+
+impl Drop for DlTensor {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, and not handed out.
+        unsafe { delete(self.0) };
+    }
+}
+
+impl fmt::Debug for DlTensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DlTensor").field(&self.0).finish()
+    }
+}
+
+/// # Safety
+/// `managed` was made by `DlTensor::new`, and this is called once.
+unsafe extern "C" fn delete(managed: *mut DlManaged) {
+    if managed.is_null() {
+        return;
+    }
+    // SAFETY: both boxes were leaked in `new`.
+    unsafe {
+        let managed = Box::from_raw(managed);
+        drop(Box::from_raw(managed.owner.cast::<DlOwner>()));
+    }
+}
+
+/// Arrow's `ArrowArray` (C data interface). Its buffers are where the [`ArrowDeviceArray`] around it says.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ArrowArray {
+    length: i64,
+    null_count: i64,
+    offset: i64,
+    n_buffers: i64,
+    n_children: i64,
+    buffers: *mut *const c_void,
+    children: *mut *mut ArrowArray,
+    dictionary: *mut ArrowArray,
+    release: Option<unsafe extern "C" fn(*mut ArrowArray)>,
+    private_data: *mut c_void,
+}
+
+/// Arrow's `ArrowDeviceArray` (C device data interface): an array whose buffers are in the memory of a CUDA device, with its owner.
+///
+/// The buffers are finished when it is made, so `sync_event` is null. What type it has, an `ArrowSchema` says that the caller
+/// makes. Dropped, it lets go of the buffers.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ArrowDeviceArray {
+    array: ArrowArray,
+    device_id: i64,
+    device_type: i32,
+    sync_event: *mut c_void,
+    reserved: [i64; 3],
+}
+
+/// What an [`ArrowDeviceArray`] is made of.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct ArrowDevice {
+    /// Number of elements.
+    pub length: u64,
+    /// Elements that are null; `None`: not counted.
+    pub null_count: Option<u64>,
+    /// The buffers in the order of Arrow's columnar format, the validity bitmap first; `None` for one that is left out.
+    pub buffers: Vec<Option<DeviceBytes>>,
+    /// Arrays below it: of lists, structs, maps.
+    pub children: Vec<ArrowDevice>,
+}
+
+impl ArrowDevice {
+    /// An array without nulls, of one buffer of values.
+    pub fn values(length: u64, values: DeviceBytes) -> Self {
+        ArrowDevice {
+            length,
+            null_count: Some(0),
+            buffers: vec![None, Some(values)],
+            children: Vec::new(),
+        }
+    }
+
+    /// The array for others.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] if its buffers are of several devices, or of none.
+    pub fn export(self) -> Result<ArrowDeviceArray> {
+        let mut device = None;
+        self.check(&mut device)?;
+        let Some(device) = device else {
+            return Err(Error::new(ErrorKind::InvalidOption {
+                what: "an array of a device without a buffer".into(),
+            }));
+        };
+        Ok(ArrowDeviceArray {
+            array: self.array(),
+            device_id: i64::from(device),
+            device_type: CUDA,
+            sync_event: ptr::null_mut(),
+            reserved: [0; 3],
+        })
+    }
+
+    fn check(&self, device: &mut Option<i32>) -> Result<()> {
+        for bytes in self.buffers.iter().flatten() {
+            let this = device_of(bytes.place())?;
+            if *device.get_or_insert(this) != this {
+                return Err(Error::new(ErrorKind::InvalidOption {
+                    what: "an array with buffers of several devices".into(),
+                }));
+            }
+        }
+        self.children
+            .iter()
+            .try_for_each(|child| child.check(device))
+    }
+
+    fn array(self) -> ArrowArray {
+        let pointer = |bytes: &Option<DeviceBytes>| match bytes {
+            Some(bytes) => bytes.ptr().cast_const().cast(),
+            None => ptr::null(),
+        };
+        let children = self.children.into_iter();
+        let mut owner = Box::new(ArrowOwner {
+            pointers: self.buffers.iter().map(pointer).collect(),
+            _buffers: self.buffers,
+            children: children
+                .map(|child| Box::into_raw(Box::new(child.array())))
+                .collect(),
+        });
+        ArrowArray {
+            length: i64::try_from(self.length).unwrap_or(i64::MAX),
+            null_count: self
+                .null_count
+                .map_or(-1, |count| i64::try_from(count).unwrap_or(i64::MAX)),
+            offset: 0,
+            n_buffers: owner.pointers.len() as i64,
+            n_children: owner.children.len() as i64,
+            buffers: owner.pointers.as_mut_ptr(),
+            children: owner.children.as_mut_ptr(),
+            dictionary: ptr::null_mut(),
+            release: Some(release),
+            private_data: Box::into_raw(owner).cast(),
+        }
+    }
+}
+
+struct ArrowOwner {
+    pointers: Vec<*const c_void>,
+    _buffers: Vec<Option<DeviceBytes>>,
+    children: Vec<*mut ArrowArray>,
+}
+
+impl ArrowDeviceArray {
+    /// Moves it to where a consumer wants its `ArrowDeviceArray`, which then calls `release`, once.
+    ///
+    /// # Safety
+    /// `target` is valid for a write of an `ArrowDeviceArray`; what was there is not released.
+    pub unsafe fn move_to(self, target: *mut c_void) {
+        // SAFETY: as the caller promises; the layout is that of the interface.
+        unsafe {
+            target
+                .cast::<ManuallyDrop<Self>>()
+                .write(ManuallyDrop::new(self))
+        };
+    }
+}
+
+// SAFETY: it owns all that it points at, and none of that is bound to a thread.
+unsafe impl Send for ArrowDeviceArray {}
+
+impl Drop for ArrowDeviceArray {
+    fn drop(&mut self) {
+        if let Some(release) = self.array.release {
+            // SAFETY: not released yet, as it says so.
+            unsafe { release(&mut self.array) };
+        }
+    }
+}
+
+/// # Safety
+/// `array` was made by `ArrowDevice::array`, and was not released.
+unsafe extern "C" fn release(array: *mut ArrowArray) {
+    // SAFETY: as the caller promises; boxes were leaked in `array`. A child that the consumer moved out and released says so.
+    unsafe {
+        let Some(array) = array.as_mut() else { return };
+        let owner = Box::from_raw(array.private_data.cast::<ArrowOwner>());
+        for child in &owner.children {
+            let mut child = Box::from_raw(*child);
+            if let Some(release) = child.release {
+                release(&mut *child);
+            }
+        }
+        array.release = None;
+        array.private_data = ptr::null_mut();
+    }
+}
+
+/// The ordinal of a CUDA device.
+fn device_of(place: Place) -> Result<i32> {
+    match place {
+        Place::Device(ordinal) => Ok(i32::try_from(ordinal).unwrap_or(i32::MAX)),
+        other => Err(Error::new(ErrorKind::InvalidOption {
+            what: format!("{other} as memory of a device").into(),
+        })),
+    }
+}

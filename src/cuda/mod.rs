@@ -1,0 +1,36 @@
+//! NVIDIA GPUs: whether there is one that can be used, its memory as a destination of reads, and what others need to use that memory.
+//!
+//! Needs the cargo feature `cuda`, and nothing else to be built: the driver's library (`libcuda.so.1`) is opened when the program runs, and
+//! where it is not, [`available`] says so. The driver has to be for CUDA 12.0 or newer, the device of compute capability 7.5 (Turing) or
+//! newer. [`Device`] has an example.
+//!
+//! # What runs on what
+//! A read goes into a block of pinned host memory (the ring), from there by the device's copy engine, and is delivered when it has
+//! arrived. Reading and copying overlap; a few blocks are under way at a time ([`StagingOptions`](crate::StagingOptions)).
+//!
+//! # Other users of CUDA
+//! Everything is in the primary context, as with the CUDA runtime and with cudarc: addresses and streams of the one hold for the
+//! other. [`DeviceBytes::ptr`](crate::DeviceBytes::ptr) is a `CUdeviceptr`, [`Stream::raw`] a `CUstream`; [`Device::borrow_stream`] and
+//! [`lend`] take theirs. `DLPack` ([`DlTensor`]) and Arrow's C device interface ([`ArrowDevice`]) hand memory out with its owner.
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod context;
+mod device;
+mod export;
+mod library;
+mod managed;
+mod memory;
+mod modules;
+mod pinned;
+mod probe;
+mod spans;
+mod staging;
+mod stream;
+
+pub use device::{Device, DeviceOptions, DeviceStats};
+pub use export::{ArrowArray, ArrowDevice, ArrowDeviceArray, DlTensor, DlType, lend};
+pub use managed::{Advice, Side};
+pub use memory::{DeviceBuffer, GAP, Guard};
+pub use modules::{Family, Module};
+pub use probe::{Available, DeviceInfo, NoCuda, available};
+pub use stream::{Event, Stream};

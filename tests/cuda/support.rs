@@ -1,0 +1,67 @@
+//! What the tests of GPUs share.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use feedwater::cuda::Device;
+use feedwater::{Batch, Block, OpenOptions, Opened, Reader, StagingOptions};
+use software_cuda_preload::{Device as On, Session};
+
+/// Both ways in which the device does what is queued: at once, and when somebody waits for it.
+pub(crate) const STREAMS: [&str; 2] = ["eager", "lazy"];
+
+/// Bytes that differ at every offset that tests could mix up.
+pub(crate) fn data(len: usize) -> Bytes {
+    (0..len)
+        .map(|i| (i ^ (i >> 8) ^ (i >> 16)) as u8)
+        .collect::<Vec<_>>()
+        .into()
+}
+
+/// A session with streams of this kind.
+pub(crate) fn session(streams: &str) -> Session {
+    let mut session = Session::begin();
+    session.set("STREAMS", streams);
+    session
+}
+
+/// Bytes in memory behind a reader that delivers to the device, in small pieces.
+pub(crate) fn reader(gpu: &Arc<Device>, bytes: &Bytes) -> Arc<Opened> {
+    let staging = StagingOptions::default().block(64 << 10).depth(3);
+    OpenOptions::new()
+        .device(gpu.clone())
+        .staging(staging)
+        .open_bytes(bytes.clone(), "bytes")
+        .unwrap()
+}
+
+/// What a block has, which must be the device's.
+pub(crate) fn on_device(gpu: &Device, block: &Block) -> Vec<u8> {
+    gpu.to_host(&block.clone().into_device().unwrap()).unwrap()
+}
+
+/// Reads a range to the device.
+pub(crate) fn read(
+    gpu: &Device,
+    reader: &Opened,
+    range: std::ops::Range<u64>,
+) -> feedwater::Result<Block> {
+    let batch = Batch::new().any_at(range, gpu.place());
+    reader
+        .submit(batch)
+        .wait()
+        .map(|mut blocks| blocks.remove(0))
+}
+
+/// Waits for threads that end by themselves, until nothing is in use any more; fails if something stays.
+pub(crate) fn nothing_left(session: &Session) {
+    if session.device() == On::Real {
+        return;
+    }
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while let Some(left) = session.counts().leaks() {
+        assert!(Instant::now() < deadline, "left: {left:?}");
+        std::thread::yield_now();
+    }
+}
