@@ -5,5 +5,7 @@ mod common;
 #[path = "cuda/support.rs"]
 mod support;
 
+#[path = "cuda/kernels.rs"]
+mod kernels;
 #[path = "cuda/reads.rs"]
 mod reads;

@@ -282,14 +282,7 @@ impl Device {
     /// [`ErrorKind::Unsupported`] for bytes of another device, [`ErrorKind::OutOfMemory`] if the host has no room,
     /// [`ErrorKind::Cuda`], [`ErrorKind::DeviceLost`], [`ErrorKind::Forked`].
     pub fn to_host(&self, bytes: &DeviceBytes) -> Result<Vec<u8>> {
-        if bytes.place() != self.place() {
-            let what = format!(
-                "reading {} through device {}",
-                bytes.place(),
-                self.ordinal()
-            );
-            return Err(Error::new(ErrorKind::Unsupported { what: what.into() }).by("cuda"));
-        }
+        self.must_be_here(bytes.place())?;
         let len = bytes.len();
         let mut copy: Vec<u8> = Vec::new();
         copy.try_reserve_exact(len)
@@ -343,6 +336,25 @@ impl Device {
 
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.context
+    }
+
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for another place than this device.
+    pub(super) fn must_be_here(&self, place: Place) -> Result<()> {
+        if place == self.place() {
+            return Ok(());
+        }
+        let what = format!("reading {place} through device {}", self.ordinal());
+        Err(Error::new(ErrorKind::Unsupported { what: what.into() }).by("cuda"))
+    }
+
+    pub(super) fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
+    /// The stream for what is waited for.
+    pub(super) fn own(&self) -> &Stream {
+        &self.own
     }
 
     pub(super) fn copier(&self) -> &Copier {

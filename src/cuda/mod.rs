@@ -14,9 +14,12 @@
 //! [`lend`] take theirs. `DLPack` ([`DlTensor`]) and Arrow's C device interface ([`ArrowDevice`]) hand memory out with its owner.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod checksum;
 mod context;
+mod dense;
 mod device;
 mod export;
+mod launch;
 mod library;
 mod managed;
 mod memory;
@@ -27,6 +30,8 @@ mod spans;
 mod staging;
 mod stream;
 
+pub use checksum::Checksum;
+pub use dense::{Dense, ElementType};
 pub use device::{Device, DeviceOptions, DeviceStats};
 pub use export::{ArrowArray, ArrowDevice, ArrowDeviceArray, DlTensor, DlType, lend};
 pub use managed::{Advice, Side};

@@ -33,6 +33,7 @@ struct CrcJob {
 // a * b modulo the polynomial.
 static __device__ u32 multiply(u32 a, u32 b, u32 polynomial) {
     u32 product = 0;
+#pragma unroll 4
     for (u32 i = 0; i < 32; i++) {
         product ^= b & (0u - (a >> 31));
         a <<= 1;
@@ -50,6 +51,7 @@ static __device__ u32 power(const CrcJob *job, u64 bytes) {
         u32 high = (bytes >> (lane + 32)) & 1 ? job->powers[lane + 32] : one;
         factor = multiply(factor, high, job->polynomial);
     }
+#pragma unroll 1
     for (u32 distance = 16; distance > 0; distance /= 2)
         factor = multiply(factor, __shfl_xor_sync(ALL_LANES, factor, distance), job->polynomial);
     return factor;
@@ -86,6 +88,7 @@ KERNEL(crc, THREADS)(const CrcJob *job) {
                     tables[3][state >> 24] ^ word;
         }
         // x^(32 * words that follow in the row, and its own): a lane is 4 bytes from the next.
+#pragma unroll 1
         for (u32 k = 0; k < 6; k++)
             if ((LANES - lane) >> k & 1) state = multiply(state, job->powers[k + 2], polynomial);
         for (u32 distance = 16; distance > 0; distance /= 2) state ^= __shfl_xor_sync(ALL_LANES, state, distance);

@@ -1,0 +1,348 @@
+//! Copies into dense tensors on a device.
+#![allow(unsafe_code)]
+
+use super::device::Device;
+use super::launch::{Words, Work};
+use super::modules::Family;
+use crate::buffer::DeviceBytes;
+use crate::error::{Error, ErrorKind, Result};
+
+/// The kernels.
+const DENSE: Family = Family::new("dense", include_str!("kernels/dense.ptx"));
+
+/// Threads of a block (`kernels/dense.cu`).
+const BLOCK: u32 = 256;
+
+/// The type of a tensor's elements; in the byte order of the device, which is little-endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ElementType {
+    /// 8 bits without sign.
+    U8,
+    /// 8 bits with sign.
+    I8,
+    /// 16 bits without sign.
+    U16,
+    /// 16 bits with sign.
+    I16,
+    /// 32 bits with sign. As a `f32` it is rounded to the nearest.
+    I32,
+    /// IEEE 754 binary16.
+    F16,
+    /// The upper half of an `f32`.
+    BF16,
+    /// IEEE 754 binary32.
+    F32,
+}
+
+impl ElementType {
+    /// Bytes of an element.
+    pub const fn size(self) -> u64 {
+        match self {
+            ElementType::U8 | ElementType::I8 => 1,
+            ElementType::U16 | ElementType::I16 | ElementType::F16 | ElementType::BF16 => 2,
+            ElementType::I32 | ElementType::F32 => 4,
+        }
+    }
+
+    /// As `Element` in the kernel.
+    const fn number(self) -> u32 {
+        match self {
+            ElementType::U8 => 0,
+            ElementType::I8 => 1,
+            ElementType::U16 => 2,
+            ElementType::I16 => 3,
+            ElementType::I32 => 4,
+            ElementType::F16 => 5,
+            ElementType::BF16 => 6,
+            ElementType::F32 => 7,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    /// Elements of so many bytes, as they are.
+    Copy(u64),
+    Cast(ElementType, ElementType),
+}
+
+/// How elements of some bytes become a dense, row-major tensor: which, in which order, and as what.
+///
+/// | you want | say |
+/// |---|---|
+/// | a part, or another order | [`copy`](Self::copy) with [`strides`](Self::strides) |
+/// | some rows | [`rows`](Self::rows) |
+/// | images `[n, h, w, c]` of bytes as `[n, c, h, w]` of floats, normalised | [`cast`](Self::cast), [`strides`](Self::strides), [`affine`](Self::affine) |
+///
+/// ```no_run
+/// use feedwater::cuda::{Dense, Device, ElementType};
+///
+/// # fn images(gpu: &Device, bytes: &feedwater::DeviceBytes) -> feedwater::Result<()> {
+/// let (n, h, w) = (32, 224, 224);
+/// let tensor = Dense::cast(&[n, 3, h, w], ElementType::U8, ElementType::F32)
+///     .strides(&[h * w * 3, 1, w * 3, 3])            // of the source, in elements
+///     .affine(1, &[1.0 / 255.0; 3], &[-0.5; 3]);     // x · scale + bias, for each of dimension 1
+/// let floats = gpu.dense(&tensor, bytes)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Dense {
+    shape: Vec<u64>,
+    strides: Option<Vec<u64>>,
+    change: Change,
+    rows: Option<Vec<u64>>,
+    affine: Option<(usize, Vec<f32>, Vec<f32>)>,
+}
+
+impl Dense {
+    /// A tensor of this shape, of one to four dimensions, whose elements are `size` bytes (1, 2, 4 or 8) of the source, unchanged.
+    #[must_use]
+    pub fn copy(shape: &[u64], size: u64) -> Self {
+        Dense::of(shape, Change::Copy(size))
+    }
+
+    /// A tensor of this shape, of one to four dimensions, whose elements are those of the source in another type: by way of
+    /// `f32`, rounded to the nearest and ties to even. Into `U8` what is past its ends is its end, and not-a-number 0; into `F16`
+    /// what is too large is infinite. Other integers can be read, and not be made.
+    #[must_use]
+    pub fn cast(shape: &[u64], from: ElementType, to: ElementType) -> Self {
+        Dense::of(shape, Change::Cast(from, to))
+    }
+
+    fn of(shape: &[u64], change: Change) -> Self {
+        Dense {
+            shape: shape.to_vec(),
+            strides: None,
+            change,
+            rows: None,
+            affine: None,
+        }
+    }
+
+    /// How far the next one of each dimension is in the source, in elements; 0 repeats one. Default: row-major and dense, as
+    /// the output.
+    #[must_use]
+    pub fn strides(mut self, elements: &[u64]) -> Self {
+        self.strides = Some(elements.to_vec());
+        self
+    }
+
+    /// Which row of the source each row of the output is, by number; a row is an index of the first dimension. As many as the
+    /// shape says. Default: the same.
+    #[must_use]
+    pub fn rows(mut self, rows: &[u64]) -> Self {
+        self.rows = Some(rows.to_vec());
+        self
+    }
+
+    /// Makes each `x` of a [`cast`](Self::cast) `x · scale + bias`, with a scale and a bias for each index of dimension `channel`.
+    /// In `f32`, rounded after each of both operations.
+    #[must_use]
+    pub fn affine(mut self, channel: usize, scale: &[f32], bias: &[f32]) -> Self {
+        self.affine = Some((channel, scale.to_vec(), bias.to_vec()));
+        self
+    }
+
+    /// Checks it against `bytes` of the source, and brings it into the form of the kernel.
+    fn plan(&self, bytes: &DeviceBytes) -> Result<Plan> {
+        let dims = self.shape.len();
+        if !(1..=4).contains(&dims) {
+            return Err(invalid(format!("{dims} dimensions; 1 to 4 are possible")));
+        }
+        let (from, to) = match self.change {
+            Change::Copy(size) if [1, 2, 4, 8].contains(&size) => (size, size),
+            Change::Copy(size) => {
+                return Err(invalid(format!("elements of {size} bytes; 1, 2, 4 or 8")));
+            }
+            Change::Cast(
+                from,
+                to @ (ElementType::U8 | ElementType::F16 | ElementType::BF16 | ElementType::F32),
+            ) => (from.size(), to.size()),
+            Change::Cast(_, to) => {
+                return Err(invalid(format!("to {to:?}; U8, F16, BF16 and F32 can be made")));
+            }
+        };
+        let len = bytes.len() as u64;
+        if !(bytes.ptr().addr() as u64).is_multiple_of(from) {
+            let what = format!("a source that does not begin at a multiple of {from} bytes");
+            return Err(Error::new(ErrorKind::Unsupported { what: what.into() }).by("cuda"));
+        }
+        let too_large = || invalid(format!("{:?}: more bytes than there can be", self.shape));
+        let mut count = 1u64;
+        for dim in &self.shape {
+            count = count.checked_mul(*dim).ok_or_else(too_large)?;
+        }
+        let output = count.checked_mul(to).ok_or_else(too_large)?;
+        let output = usize::try_from(output).map_err(|_| too_large())?;
+        // Padded in front, where the dimension of rows has to stay the first: behind it.
+        let mut shape = [1; 4];
+        let mut strides = [0; 4];
+        let given = match &self.strides {
+            Some(strides) if strides.len() == dims => strides.clone(),
+            Some(strides) => {
+                let what = format!("{} strides for {dims} dimensions", strides.len());
+                return Err(invalid(what));
+            }
+            None => row_major(&self.shape),
+        };
+        for ((shape, strides), (dim, stride)) in shape
+            .iter_mut()
+            .zip(&mut strides)
+            .zip(self.shape.iter().zip(&given))
+        {
+            *shape = *dim;
+            *strides = stride.checked_mul(from).ok_or_else(too_large)?;
+        }
+        // The last byte of one row of the source, and of all of them.
+        let reach = |from: usize| {
+            let dims = shape.iter().zip(&strides).skip(from);
+            dims.map(|(dim, stride)| u128::from(dim.saturating_sub(1)) * u128::from(*stride))
+                .sum::<u128>()
+        };
+        let row = reach(1) + u128::from(from);
+        let outside = || Error::new(ErrorKind::OutOfBounds { len }).by("cuda");
+        let mut source_rows = shape[0];
+        if count > 0 {
+            if let Some(rows) = &self.rows {
+                if rows.len() as u64 != shape[0] {
+                    let what = format!("{} rows where the shape has {}", rows.len(), shape[0]);
+                    return Err(invalid(what));
+                }
+                if row > u128::from(len) {
+                    return Err(outside());
+                }
+                // Those that begin early enough.
+                source_rows = match strides[0] {
+                    0 => u64::MAX,
+                    stride => ((u128::from(len) - row) / u128::from(stride)) as u64 + 1,
+                };
+                if let Some(row) = rows.iter().find(|row| **row >= source_rows) {
+                    let start = row.saturating_mul(strides[0]);
+                    return Err(outside().at(start..start.saturating_add(from)));
+                }
+            } else if reach(0) + u128::from(from) > u128::from(len) {
+                let end = u64::try_from(reach(0) + u128::from(from)).unwrap_or(u64::MAX);
+                return Err(outside().at(0..end));
+            }
+        }
+        if let Some((channel, scale, bias)) = &self.affine {
+            let dim = shape.get(*channel).filter(|_| *channel < dims);
+            let fits = dim.is_some_and(|dim| {
+                (scale.len() as u64, bias.len() as u64) == (*dim, *dim)
+            });
+            if !fits || matches!(self.change, Change::Copy(_)) {
+                return Err(invalid(format!(
+                    "{} scales and {} biases for dimension {channel} of {:?}, or for a copy",
+                    scale.len(),
+                    bias.len(),
+                    self.shape
+                )));
+            }
+        }
+        Ok(Plan {
+            shape,
+            strides,
+            count,
+            output,
+            source_rows,
+        })
+    }
+}
+
+/// What the kernel is told.
+struct Plan {
+    shape: [u64; 4],
+    /// In bytes.
+    strides: [u64; 4],
+    count: u64,
+    /// Bytes of the output.
+    output: usize,
+    source_rows: u64,
+}
+
+/// Strides of a dense tensor, in elements.
+fn row_major(shape: &[u64]) -> Vec<u64> {
+    let mut stride = 1u64;
+    let mut strides: Vec<u64> = shape
+        .iter()
+        .rev()
+        .map(|dim| {
+            let this = stride;
+            stride = stride.saturating_mul(*dim);
+            this
+        })
+        .collect();
+    strides.reverse();
+    strides
+}
+
+fn invalid(what: String) -> Error {
+    Error::new(ErrorKind::InvalidOption { what: what.into() }).by("cuda")
+}
+
+impl Device {
+    /// Makes a dense tensor out of `bytes`, in memory of its own. Waits for it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] if what [`Dense`] says does not fit together; [`ErrorKind::OutOfBounds`] if it reaches past
+    /// the bytes; [`ErrorKind::Unsupported`] for bytes of another device, or that are not aligned to their elements;
+    /// [`ErrorKind::OutOfMemory`], [`ErrorKind::Cuda`], [`ErrorKind::DeviceLost`], [`ErrorKind::Forked`].
+    pub fn dense(&self, tensor: &Dense, bytes: &DeviceBytes) -> Result<DeviceBytes> {
+        let plan = tensor.plan(bytes)?;
+        let mut work = Work::new(self);
+        let source = work.reads(bytes)?;
+        let mut block = self.allocate(plan.output)?;
+        if plan.count > 0 {
+            let output = block.unfilled_ptr().addr() as u64;
+            let rows = match &tensor.rows {
+                None => 0,
+                Some(rows) => {
+                    let mut words = Words::with_capacity(rows.len() * 8)?;
+                    rows.iter().for_each(|row| {
+                        words.u64(*row);
+                    });
+                    work.upload(words)?
+                }
+            };
+            let error = work.filled(8, 0xff)?;
+            let (mut scale, mut bias, mut channel) = (0, 0, 0);
+            if let Some((dimension, scales, biases)) = &tensor.affine {
+                for (numbers, address) in [(scales, &mut scale), (biases, &mut bias)] {
+                    let mut words = Words::with_capacity(numbers.len() * 4)?;
+                    numbers.iter().for_each(|number| {
+                        words.f32(*number);
+                    });
+                    *address = work.upload(words)?;
+                }
+                channel = *dimension as u32;
+            }
+            let mut job = Words::default();
+            job.u64(source).u64(output);
+            plan.shape.iter().chain(&plan.strides).for_each(|number| {
+                job.u64(*number);
+            });
+            job.u64(rows).u64(plan.source_rows).u64(error);
+            job.u64(scale).u64(bias).u32(channel);
+            match tensor.change {
+                Change::Copy(size) => job.u32(0).u32(size as u32).u32(0).u32(0),
+                Change::Cast(from, to) => job.u32(1).u32(0).u32(from.number()).u32(to.number()),
+            };
+            job.u32(0); // to a multiple of 8 bytes
+            // SAFETY: the job is a `DenseJob`; the plan was checked to stay inside of `bytes`, which the caller holds, and the
+            // output has a place for each element.
+            unsafe { work.launch(DENSE, "dense", BLOCK, plan.count, job)? };
+            // SAFETY: a word.
+            let error = unsafe { work.finish::<8>(error, 1)? };
+            if error.first().is_some_and(|row| *row != [0xff; 8]) {
+                // The rows were checked above; the device saw others.
+                let len = bytes.len() as u64;
+                return Err(Error::new(ErrorKind::OutOfBounds { len }).by("cuda"));
+            }
+        }
+        // SAFETY: the kernel wrote each byte of it.
+        unsafe { block.advance(plan.output) };
+        block.freeze().into_device()
+    }
+}

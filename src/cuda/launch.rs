@@ -1,0 +1,190 @@
+//! Launches: parameters to the device, kernels queued, results back, and nothing given back before the device is done with it.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::ptr;
+
+use super::device::Device;
+use super::memory::DeviceBuffer;
+use super::modules::Family;
+use crate::buffer::DeviceBytes;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Blocks of a launch at most. Kernels go on where more are needed, so this bounds what a launch costs, and nothing else.
+const BLOCKS: u64 = 1 << 16;
+
+/// A parameter of a kernel: words in the order and with the alignment of the structure in its source.
+#[derive(Debug, Default)]
+pub(super) struct Words(Vec<u8>);
+
+impl Words {
+    pub(super) fn with_capacity(bytes: usize) -> Result<Self> {
+        let mut words = Vec::new();
+        words.try_reserve_exact(bytes).map_err(|_| {
+            let wanted = bytes as u64;
+            let cap = isize::MAX as u64;
+            Error::new(ErrorKind::OutOfMemory { wanted, cap }).by("cuda")
+        })?;
+        Ok(Words(words))
+    }
+
+    pub(super) fn u32(&mut self, word: u32) -> &mut Self {
+        self.0.extend_from_slice(&word.to_ne_bytes());
+        self
+    }
+
+    pub(super) fn u64(&mut self, word: u64) -> &mut Self {
+        self.0.extend_from_slice(&word.to_ne_bytes());
+        self
+    }
+
+    pub(super) fn f32(&mut self, word: f32) -> &mut Self {
+        self.u32(word.to_bits())
+    }
+}
+
+/// Work of one call, in the device's own stream. Dropping it waits for what was queued.
+pub(super) struct Work<'a> {
+    device: &'a Device,
+    /// What the device copies from.
+    words: Vec<Words>,
+    buffers: Vec<DeviceBuffer>,
+    done: bool,
+}
+
+impl<'a> Work<'a> {
+    pub(super) fn new(device: &'a Device) -> Self {
+        Work {
+            device,
+            words: Vec::new(),
+            buffers: Vec::new(),
+            done: true,
+        }
+    }
+
+    /// The address of bytes that it reads, after what others do with them.
+    pub(super) fn reads(&mut self, bytes: &DeviceBytes) -> Result<u64> {
+        self.device.must_be_here(bytes.place())?;
+        if let Some(buffer) = bytes.memory().as_any().downcast_ref::<DeviceBuffer>() {
+            buffer.ready_in(self.device.own())?;
+        }
+        Ok(bytes.ptr().addr() as u64)
+    }
+
+    /// Memory of the device that is filled with a byte, for as long as the work goes on.
+    pub(super) fn filled(&mut self, len: usize, byte: u8) -> Result<u64> {
+        let address = self.take(len)?;
+        let stream = self.device.own();
+        self.done = false;
+        // SAFETY: the memory has `len` bytes, and stays until the stream is done.
+        self.device
+            .context()
+            .call(|driver| unsafe { driver.cuMemsetD8Async(address, byte, len, stream.handle()) })?;
+        Ok(address)
+    }
+
+    /// A copy of these words on the device, for as long as the work goes on.
+    pub(super) fn upload(&mut self, words: Words) -> Result<u64> {
+        let (from, len) = (words.0.as_ptr().cast::<c_void>(), words.0.len());
+        let address = self.take(len)?;
+        self.words.push(words);
+        if len == 0 {
+            return Ok(address);
+        }
+        let stream = self.device.own();
+        self.done = false;
+        // SAFETY: both have `len` bytes, and stay until the stream is done.
+        self.device.context().call(|driver| unsafe {
+            driver.cuMemcpyHtoDAsync_v2(address, from, len, stream.handle())
+        })?;
+        Ok(address)
+    }
+
+    /// Memory of the device with any content.
+    fn take(&mut self, len: usize) -> Result<u64> {
+        let buffer = self.device.arena().allocate(len)?;
+        let address = buffer.address();
+        self.buffers.push(buffer);
+        Ok(address)
+    }
+
+    /// Queues a kernel whose one parameter is a pointer to its job, with a thread for each of `threads` and blocks of `block`.
+    ///
+    /// # Safety
+    /// The job, and all that its addresses lead to, is what the kernel takes it for: on the device, of that length, and not freed
+    /// before the work is done.
+    pub(super) unsafe fn launch(
+        &mut self,
+        family: Family,
+        kernel: &str,
+        block: u32,
+        threads: u64,
+        job: Words,
+    ) -> Result<()> {
+        let module = self.device.module(family)?;
+        let function = module.function(kernel)?;
+        let mut job = self.upload(job)?;
+        let mut parameters = [ptr::from_mut(&mut job).cast::<c_void>()];
+        let blocks = threads.div_ceil(u64::from(block)).clamp(1, BLOCKS) as u32;
+        let stream = self.device.own();
+        self.done = false;
+        // SAFETY: a function of a module that the device keeps, with the one parameter that all kernels have; its size is known
+        // to the driver, which copies it now. The rest is the caller's promise.
+        self.device.context().call(|driver| unsafe {
+            driver.cuLaunchKernel(
+                function.cast(),
+                blocks,
+                1,
+                1,
+                block,
+                1,
+                1,
+                0,
+                stream.handle(),
+                parameters.as_mut_ptr(),
+                ptr::null_mut(),
+            )
+        })
+    }
+
+    /// Waits for all of it, and copies `N` bytes from each of `count` places from `address` on.
+    ///
+    /// # Safety
+    /// So many bytes are there, of memory of the device that was written.
+    pub(super) unsafe fn finish<const N: usize>(
+        mut self,
+        address: u64,
+        count: usize,
+    ) -> Result<Vec<[u8; N]>> {
+        let len = count * N;
+        let mut copy: Vec<[u8; N]> = Vec::new();
+        copy.try_reserve_exact(count)
+            .map_err(|_| self.device.context().out_of_memory(len, isize::MAX as u64))?;
+        let (to, stream) = (copy.as_mut_ptr().cast(), self.device.own());
+        if len > 0 {
+            self.done = false;
+            // SAFETY: both have `len` bytes, as the caller promises, and stay until the stream is done.
+            self.device.context().call(|driver| unsafe {
+                driver.cuMemcpyDtoHAsync_v2(to, address, len, stream.handle())
+            })?;
+        }
+        self.wait()?;
+        // SAFETY: all of them were written.
+        unsafe { copy.set_len(count) };
+        Ok(copy)
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        self.done = true;
+        self.device.own().synchronize()
+    }
+}
+
+impl Drop for Work<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            // Who could be told has the first error; and a lost device copies nothing any more.
+            let _ = self.wait();
+        }
+    }
+}
