@@ -41,11 +41,10 @@ mod scan;
 mod source;
 mod take;
 mod unit;
-mod wait;
 mod write;
 
 pub use batches::{BatchStream, Batches};
-pub use explain::{ColumnChunkPlan, Plan, Report, RowGroupPlan};
+pub use explain::{ColumnChunkPlan, Plan, RowGroupPlan, ScanReport};
 pub use metadata::Metadata;
 pub use scan::{Scan, scan};
 pub use source::{Source, SourceStream};
