@@ -232,6 +232,9 @@ fn what_is_wrong_is_refused() {
         assert!(malformed, "{}: {error}", String::from_utf8_lossy(&bytes));
         assert!(error.offset().is_some());
     }
+    let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12345\n";
+    let error = refusal(pointer.to_vec());
+    assert!(error.to_string().contains("`git lfs pull`"), "{error}");
 }
 
 #[test]

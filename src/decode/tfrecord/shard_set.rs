@@ -59,7 +59,8 @@ impl ShardSet {
     ///   missing;
     /// - any other name, and a name that exists as it stands and is no shard's: that file.
     ///
-    /// Costs one `stat` for each shard, or reading the directories.
+    /// Costs one `stat` for each shard, or reading the directories, on this thread: from a task, call it where your executor lets
+    /// threads block (`spawn_blocking` of tokio).
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound), naming shards that are missing, or if nothing matches;
