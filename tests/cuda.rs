@@ -7,5 +7,7 @@ mod support;
 
 #[path = "cuda/kernels.rs"]
 mod kernels;
+#[path = "cuda/weights.rs"]
+mod weights;
 #[path = "cuda/reads.rs"]
 mod reads;

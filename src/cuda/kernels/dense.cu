@@ -60,6 +60,11 @@ static __device__ u16 f32_to_f16(float value) {
     return (u16)(sign | result);
 }
 
+static __device__ float bf16_to_f32(u16 brain) {
+    u32 bits = (u32)brain << 16;
+    return as_float((bits & 0x7fffffff) > 0x7f800000u ? bits | 0x400000u : bits);
+}
+
 static __device__ u16 f32_to_bf16(float value) {
     u32 bits = __float_as_uint(value);
     if ((bits & 0x7fffffff) > 0x7f800000u) return (u16)(bits >> 16 | 0x40);
@@ -74,7 +79,7 @@ static __device__ float load(const u8 *at, u32 element) {
     case I16: return (float)*(const short *)at;
     case I32: return (float)*(const int *)at;
     case F16: return f16_to_f32(*(const u16 *)at);
-    case BF16: return as_float((u32) * (const u16 *)at << 16);
+    case BF16: return bf16_to_f32(*(const u16 *)at);
     default: return *(const float *)at;
     }
 }

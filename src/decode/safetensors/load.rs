@@ -170,6 +170,12 @@ impl<R: Reader + ?Sized> Load<R> {
         self.parts.iter().flat_map(of_part).collect()
     }
 
+    /// Which tensors of which files, how, and what is wrong with it already.
+    #[cfg(feature = "cuda")]
+    pub(super) fn into_parts(self) -> (Vec<Part<R>>, Options, Option<Error>) {
+        (self.parts, self.options, self.failed)
+    }
+
     /// Starts reading all of them: await it on any executor, or [wait](PendingTensors::wait).
     pub fn submit(self) -> PendingTensors {
         let mut asked = Vec::with_capacity(self.parts.len());

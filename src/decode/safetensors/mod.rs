@@ -38,6 +38,9 @@
 //! copied. A view begins where the file has it: its address is congruent to its offset modulo 64, so that tensors of
 //! files by the usual writers are aligned for their type. [`Load::align`] gives more.
 //!
+//! # On a GPU
+//! With the feature `cuda`, `Load::on_device` reads into the memory of a device, and casts there.
+//!
 //! # Valid files
 //! Those that the `safetensors` crate (0.8) takes: a header of at most 100 MB, tensors one behind the other without
 //! holes, in lengths that follow from type and shape, to the end of the file; but for headers in which a key comes twice, of
@@ -53,6 +56,8 @@
 mod file;
 mod in_order;
 mod load;
+#[cfg(feature = "cuda")]
+mod on_device;
 mod save;
 mod sharded;
 mod tensor;
@@ -62,6 +67,8 @@ pub use crate::format::safetensors::{Dtype, TensorInfo};
 pub use file::{TensorFile, open, open_async};
 pub use in_order::{InOrder, InOrderStream};
 pub use load::{Load, PendingTensors};
+#[cfg(feature = "cuda")]
+pub use on_device::{DeviceLoad, DeviceTensor, DeviceTensors, PendingDeviceTensors};
 pub use save::{NewTensor, save, save_with};
 pub use sharded::{ShardedTensors, open_sharded, open_sharded_async};
 pub use tensor::{Tensor, Tensors};

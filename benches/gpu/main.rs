@@ -1,0 +1,224 @@
+//! What a GPU and its link do with this crate, beside plain copies of the driver: `cargo bench --bench gpu`.
+//!
+//! Environment: `FEEDWATER_BENCH_DIR` (default: that of temporary files), `FEEDWATER_BENCH_MIB` (of the file and of the device's
+//! memory that is worked on, default 1024), `FEEDWATER_BENCH_TURNS` (default 11); `FEEDWATER_BENCH_JSON`: a file that gets one JSON object a
+//! row. Without a GPU it says why, and ends well. On the software CUDA device it shows that it runs; its times mean nothing.
+//!
+//! Each way runs once in every turn. The ratio is the time of the plain copy over the time of the way in the same turn, the
+//! median over the turns with the least and the most: above 1 is faster. The page cache has the file.
+#![allow(
+    unsafe_code,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::undocumented_unsafe_blocks
+)]
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use cudarc::driver::{result, sys};
+use feedwater::cuda::{Checksum, Dense, Device, ElementType, available};
+use feedwater::{Batch, DeviceBytes, OpenOptions, Reader, StagingOptions};
+
+fn number(name: &str, default: u64) -> u64 {
+    let value = std::env::var(name).ok().and_then(|value| value.parse().ok());
+    value.unwrap_or(default)
+}
+
+/// One way of a work, and the seconds of its turns.
+struct Way<'a> {
+    name: String,
+    run: Box<dyn FnMut() + 'a>,
+    seconds: Vec<f64>,
+}
+
+impl<'a> Way<'a> {
+    fn new(name: impl Into<String>, run: impl FnMut() + 'a) -> Self {
+        Way {
+            name: name.into(),
+            run: Box::new(run),
+            seconds: Vec::new(),
+        }
+    }
+}
+
+fn median(numbers: &[f64]) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+/// Lets the ways take turns, and prints a row for each: the first one is what the others are compared with.
+fn work(name: &str, bytes: u64, turns: u64, mut ways: Vec<Way<'_>>, json: &mut String) {
+    for turn in 0..=turns {
+        let count = ways.len();
+        for at in 0..count {
+            let way = &mut ways[(at + turn as usize) % count];
+            let begun = Instant::now();
+            (way.run)();
+            // The first turn warms up.
+            if turn > 0 {
+                way.seconds.push(begun.elapsed().as_secs_f64());
+            }
+        }
+    }
+    let base = ways[0].seconds.clone();
+    for way in &ways {
+        let ratios: Vec<f64> = base.iter().zip(&way.seconds).map(|(b, s)| b / s).collect();
+        let (least, most) = ratios
+            .iter()
+            .fold((f64::MAX, 0f64), |(a, b), r| (a.min(*r), b.max(*r)));
+        let seconds = median(&way.seconds);
+        let rate = bytes as f64 / seconds / 1e9;
+        let ratio = median(&ratios);
+        println!(
+            "| {name} | {} | {:.3} | {rate:.2} | {ratio:.2} ({least:.2}–{most:.2}) |",
+            way.name,
+            seconds * 1e3
+        );
+        let _ = writeln!(
+            json,
+            r#"{{"work":"{name}","way":"{}","seconds":{seconds:.6},"bytes":{bytes},"ratio":{ratio:.3}}}"#,
+            way.name
+        );
+    }
+}
+
+/// The device's memory, of this many bytes that differ.
+fn filled(gpu: &Arc<Device>, len: u64) -> DeviceBytes {
+    let bytes: Vec<u8> = (0..len).map(|i| (i ^ (i >> 9) ^ (i >> 17)) as u8).collect();
+    let options = OpenOptions::new().device(gpu.clone());
+    let reader = options.open_bytes(bytes.into(), "numbers").unwrap();
+    read(gpu, &*reader, len)
+}
+
+fn read(gpu: &Device, reader: &impl Reader, len: u64) -> DeviceBytes {
+    let batch = Batch::new().any_at(0..len, gpu.place());
+    let mut blocks = reader.submit(batch).wait().unwrap();
+    blocks.remove(0).into_device().unwrap()
+}
+
+fn main() {
+    // What `cargo test --benches` asks for is only that it starts.
+    let shows = match available() {
+        Ok(found) => found,
+        Err(reason) => {
+            println!("no GPU to measure: {reason}");
+            return;
+        }
+    };
+    drop(shows);
+    let gpu = Device::open(0).unwrap();
+    let len = number("FEEDWATER_BENCH_MIB", 1024) << 20;
+    let turns = number("FEEDWATER_BENCH_TURNS", 11);
+    let mut json = String::new();
+    println!("{:?}, {} MiB, {turns} turns\n", gpu.info(), len >> 20);
+    println!("| work | way | ms | GB/s | ratio (range) |\n|---|---|---:|---:|---|");
+    to_the_device(&gpu, len, turns, &mut json);
+    kernels(&gpu, len, turns, &mut json);
+    if let Some(path) = std::env::var_os("FEEDWATER_BENCH_JSON") {
+        std::fs::write(path, json).unwrap();
+    }
+}
+
+/// From a file in the page cache to the device, by blocks of several sizes, beside a copy from pinned memory.
+fn to_the_device(gpu: &Arc<Device>, len: u64, turns: u64, json: &mut String) {
+    let dir = std::env::var_os("FEEDWATER_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    let dir = tempfile::tempdir_in(dir).unwrap();
+    let path = dir.path().join("file");
+    std::fs::write(&path, vec![7u8; len as usize]).unwrap();
+    let context = gpu.raw_context() as sys::CUcontext;
+    // SAFETY: the context is the device's, which outlives all of this; sizes are those of the allocations.
+    let (pinned, target) = unsafe {
+        result::ctx::set_current(context).unwrap();
+        let pinned = result::malloc_host(len as usize, 0).unwrap();
+        pinned.cast::<u8>().write_bytes(7, len as usize);
+        (pinned, result::malloc_sync(len as usize).unwrap())
+    };
+    // SAFETY: as above.
+    let source = unsafe { std::slice::from_raw_parts(pinned.cast::<u8>(), len as usize) };
+    let mut ways = vec![Way::new("pinned copy of the driver", || {
+        // SAFETY: both have that many bytes.
+        unsafe { result::memcpy_htod_sync(target, source).unwrap() };
+    })];
+    for mib in [1usize, 4, 16] {
+        let staging = StagingOptions::default().block(mib << 20);
+        let options = OpenOptions::new().device(gpu.clone()).staging(staging);
+        let reader = options.open(&path).unwrap();
+        ways.push(Way::new(format!("file, blocks of {mib} MiB"), move || {
+            read(gpu, &*reader, len);
+        }));
+    }
+    work("host to device", len, turns, ways, json);
+    // SAFETY: nothing uses them any more.
+    unsafe {
+        result::free_sync(target).unwrap();
+        result::free_host(pinned).unwrap();
+    }
+}
+
+/// Kernels, beside a copy in the device's memory.
+fn kernels(gpu: &Arc<Device>, len: u64, turns: u64, json: &mut String) {
+    let bytes = filled(gpu, len);
+    let context = gpu.raw_context() as sys::CUcontext;
+    // SAFETY: as in `to_the_device`.
+    let copy = unsafe {
+        result::ctx::set_current(context).unwrap();
+        result::malloc_sync(len as usize).unwrap()
+    };
+    let plain = || {
+        let from = bytes.ptr().addr() as u64;
+        Way::new("copy of the driver", move || {
+            // SAFETY: both have that many bytes; the null stream is waited for.
+            unsafe {
+                result::memcpy_dtod_sync(copy, from, len as usize).unwrap();
+                result::ctx::synchronize().unwrap();
+            }
+        })
+    };
+    let part = 64 << 10;
+    let many: Vec<_> = (0..len / part).map(|i| i * part..(i + 1) * part).collect();
+    let one = [0..len];
+    let ways = vec![
+        plain(),
+        Way::new("CRC-32C, segments of 64 KiB", || {
+            gpu.checksums(Checksum::Crc32c, &bytes, &many).unwrap();
+        }),
+        Way::new("CRC-32C, one segment", || {
+            gpu.checksums(Checksum::Crc32c, &bytes, &one).unwrap();
+        }),
+    ];
+    work("checksums", len, turns, ways, json);
+    // Tensors whose input has the bytes; the outputs of casts from bytes are four times as long.
+    let words = len / 4;
+    let images = (len / 4 / (224 * 224 * 3)).max(1);
+    let pixels = images * 224 * 224 * 3;
+    let dense = Dense::copy(&[words], 4);
+    let half = Dense::cast(&[words], ElementType::F32, ElementType::BF16);
+    let image = Dense::cast(&[images, 3, 224, 224], ElementType::U8, ElementType::F32)
+        .strides(&[224 * 224 * 3, 1, 224 * 3, 3])
+        .affine(1, &[1.0 / 255.0; 3], &[-0.5; 3]);
+    let ways = vec![
+        plain(),
+        Way::new("dense copy of words", || {
+            gpu.dense(&dense, &bytes).unwrap();
+        }),
+        Way::new("f32 to bf16", || {
+            gpu.dense(&half, &bytes).unwrap();
+        }),
+    ];
+    work("dense", len, turns, ways, json);
+    if pixels <= len {
+        let ways = vec![
+            plain(),
+            Way::new("images, u8 to normalised f32, channels first", || {
+                gpu.dense(&image, &bytes).unwrap();
+            }),
+        ];
+        work("images (a quarter of the bytes)", pixels, turns, ways, json);
+    }
+    // SAFETY: nothing uses it any more.
+    unsafe { result::free_sync(copy).unwrap() };
+}

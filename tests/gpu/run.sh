@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# The tests and benches of the CUDA path on a real GPU: prebuilt programs, each test in a process of its own with a time limit.
+#
+#   tests/gpu/build.sh                 # once, with Rust, on any x86-64 machine: target/gpu
+#   tests/gpu/run.sh [FOLDER] [PART…]  # FOLDER has the programs (default target/gpu), and gets results.jsonl, bench.jsonl and table.md
+#
+# Parts, in their order: environment modules kernels tests sanitizer benches (default: all). What has a result already is not run again, so a
+# run that was cut off goes on where it was; remove results.jsonl to begin anew. Ends with 1 if a test failed. GPU_RUN_SECONDS
+# (default 480) bounds all of it. GPU_RUN_PREFIX is put before each program: with tests/software-cuda/run it can be tried without a GPU.
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+folder=${1:-$here/../../target/gpu}
+shift || true
+folder=$(cd "$folder" && pwd) || exit 2
+parts=("$@")
+[ "${#parts[@]}" -gt 0 ] || parts=(environment modules kernels tests sanitizer benches)
+results=$folder/results.jsonl
+end=$((SECONDS + ${GPU_RUN_SECONDS:-480}))
+touch "$results"
+read -r -a prefix <<<"${GPU_RUN_PREFIX:-}"
+export FEEDWATER_REAL_GPU=${FEEDWATER_REAL_GPU-1}
+
+# note PART NAME STATUS SECONDS
+note() {
+    printf '{"part":"%s","name":"%s","status":"%s","seconds":%s}\n' "$1" "$2" "$3" "$4" >>"$results"
+    echo "$1 $2: $3 (${4} s)"
+}
+
+# one PART NAME SECONDS COMMAND…: runs it unless it has a result, within its time and what is left of all.
+one() {
+    local part=$1 name=$2 limit=$3 left=$((end - SECONDS)) begun=$SECONDS status
+    shift 3
+    ! grep -qF "\"part\":\"$part\",\"name\":\"$name\"" "$results" || return 0
+    [ "$left" -gt 5 ] || { echo "$part $name: no time left"; return 0; }
+    [ "$limit" -lt "$left" ] || limit=$left
+    timeout --kill-after=5 "$limit" "$@" >"$folder/last.txt" 2>&1
+    status=$?
+    case $status in
+    0) note "$part" "$name" ok $((SECONDS - begun)) ;;
+    124 | 137) note "$part" "$name" "not done after $limit s" $((SECONDS - begun)) ;;
+    *) note "$part" "$name" "failed with $status" $((SECONDS - begun)) ;;
+    esac
+    [ "$status" -eq 0 ] || { tail -n 20 "$folder/last.txt"; cp "$folder/last.txt" "$folder/failed-$part-${name//[^a-zA-Z0-9_]/-}.txt"; }
+    return 0
+}
+
+tests() { "${prefix[@]}" "$folder/cuda" --list 2>/dev/null | sed -n 's/: test$//p' | grep -E "$1" | grep -vE "${2:-^$}"; }
+
+for part in "${parts[@]}"; do
+    case $part in
+    environment)
+        one environment nvidia-smi 20 nvidia-smi
+        [ ! -e "$folder/last.txt" ] || cp "$folder/last.txt" "$folder/environment.txt"
+        ;;
+    modules) for name in $(tests '^modules::'); do one modules "$name" 60 "${prefix[@]}" "$folder/cuda" --exact "$name"; done ;;
+    kernels) for name in $(tests '^kernels::'); do one kernels "$name" 60 "${prefix[@]}" "$folder/cuda" --exact "$name"; done ;;
+    tests) for name in $(tests . '^(modules|kernels)::'); do one tests "$name" 60 "${prefix[@]}" "$folder/cuda" --exact "$name"; done ;;
+    sanitizer)
+        if ! command -v compute-sanitizer >/dev/null; then
+            echo "sanitizer: compute-sanitizer is not installed"
+            continue
+        fi
+        for tool in memcheck racecheck initcheck synccheck; do
+            for name in $(tests '^kernels::'); do
+                one "$tool" "$name" 90 compute-sanitizer --tool "$tool" --error-exitcode 9 "$folder/cuda" --exact "$name"
+            done
+        done
+        ;;
+    benches)
+        export FEEDWATER_BENCH_JSON=$folder/bench.jsonl
+        one benches gpu 240 "${prefix[@]}" "$folder/bench" --bench
+        if grep -qF '"part":"benches","name":"gpu","status":"ok"' "$results" && [ -e "$folder/last.txt" ] && grep -q '^| work' "$folder/last.txt"; then
+            cp "$folder/last.txt" "$folder/bench.txt"
+        fi
+        ;;
+    *)
+        echo "unknown part: $part"
+        exit 2
+        ;;
+    esac
+done
+
+{
+    echo "| part | test | result | seconds |"
+    echo "|---|---|---|---:|"
+    sed -E 's/\{"part":"([^"]*)","name":"([^"]*)","status":"([^"]*)","seconds":([0-9]*)\}/| \1 | \2 | \3 | \4 |/' "$results"
+    if [ -e "$folder/bench.txt" ]; then
+        echo
+        cat "$folder/bench.txt"
+    fi
+} >"$folder/table.md"
+cat "$folder/table.md"
+! grep -v '"part":"environment"' "$results" | grep -qE '"status":"(failed|not done)'
