@@ -1,4 +1,4 @@
-//! Brings the bytes of files to where they are needed, in host memory or (by a [`Transfer`] of yours) on a device, as fast
+//! Brings the bytes of files to where they are needed, in host memory or on a device, as fast
 //! as the machine allows, and says which way it chose; and decodes the columns, records, tensors and arrays in them.
 //!
 //! ```
@@ -25,7 +25,8 @@
 //! | many ranges into slices of your own, on this thread | [`Reader::read_now`], [`ReadInto`] |
 //! | many ranges into blocks, not waiting | [`Batch`], [`BlockMut`], [`Pool`] |
 //! | to write files that appear whole or not at all | [`FileSink`], [`copy`](fn@copy) |
-//! | bytes on a device | [`Staged`], [`Transfer`] |
+//! | bytes in the memory of an NVIDIA GPU | `cuda::Device`, [`OpenOptions::device`] (feature `cuda`) |
+//! | bytes on another device | [`Staged`], [`Transfer`] |
 //! | an engine of your own | [`Reader`], [`Batch::start`], and `conformance` (feature `testing`) |
 //! | threads, rings and memory with bounds of your own | [`Engine`] |
 //! | columns of Parquet files | `parquet::scan` (feature `parquet`) |
@@ -51,8 +52,8 @@
 //!
 //! # Features
 //! `io-uring` (default) brings reads by the kernel's rings (Linux), `mmap` (default) views of mappings, `parquet`,
-//! `tfrecord`, `safetensors` and `npy` the decoding of these formats, `testing` the conformance suite and fault injection;
-//! `full` all. A feature only adds.
+//! `tfrecord`, `safetensors` and `npy` the decoding of these formats, `cuda` memory of NVIDIA GPUs as a destination (found at run
+//! time: it builds everywhere, and needs nothing installed), `testing` the conformance suite and fault injection; `full` all. A feature only adds.
 //!
 //! Types of other crates that are part of this crate's interface: `bytes` 1; with `parquet` and `tfrecord` those of
 //! `arrow-array` and `arrow-schema` 60, with `parquet` also of `parquet` 60, with `safetensors` the `Dtype` of

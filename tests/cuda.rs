@@ -1,13 +1,28 @@
-//! GPUs, on the software CUDA device; with `FEEDWATER_REAL_GPU=1` on the card of the machine.
+//! GPUs, on the software CUDA device; with `FEEDWATER_REAL_GPU=1` on the card of the machine, where tests of injected errors and made-up
+//! limits pass without doing anything.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
-#[path = "cuda/support.rs"]
-mod support;
 
+#[path = "cuda/conformance.rs"]
+mod conformance;
+#[path = "cuda/faults.rs"]
+mod faults;
+#[path = "cuda/feed.rs"]
+mod feed;
+#[path = "cuda/fork.rs"]
+mod fork;
 #[path = "cuda/kernels.rs"]
 mod kernels;
-#[path = "cuda/weights.rs"]
-mod weights;
+#[path = "cuda/memory.rs"]
+mod memory;
+#[path = "cuda/others.rs"]
+mod others;
+#[path = "cuda/probe.rs"]
+mod probe;
 #[path = "cuda/reads.rs"]
 mod reads;
+#[path = "cuda/support.rs"]
+mod support;
+#[path = "cuda/weights.rs"]
+mod weights;

@@ -19,7 +19,7 @@ use parquet::arrow::ArrowWriter;
 use serde_json::Value;
 use tempfile::TempDir;
 
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 15] = [
     "path",
     "bytes",
     "seconds",
@@ -28,6 +28,8 @@ const KEYS: [&str; 13] = [
     "cache",
     "requests",
     "refused",
+    "device",
+    "device_refused",
     "format",
     "rows",
     "columns",

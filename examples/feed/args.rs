@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use feedwater::{Format, Route};
 use lexopt::{Arg, Parser, ValueExt};
 
+use crate::device::Wanted;
+
 pub(crate) const USAGE: &str =
     "Usage: feed [OPTION…] [--] [PATH…]\n`feed --help` explains the options.";
 
@@ -28,6 +30,11 @@ Options:
                        {engines}.
                        If it cannot be used that is the PATH's error. `auto`,
                        the default, lets the library choose for each range.
+  --device DEVICE      Where the bytes go: `cpu`, the default, is the memory of
+                       this process; `gpu` is the memory of the first NVIDIA
+                       GPU, and an error without one; `auto` is the GPU if there
+                       is one, and says why if there is none. What is decoded is
+                       decoded on the CPU.
   --assume-immutable   Promise that nobody changes the files meanwhile. Needed
                        for mmap: should somebody truncate a mapped file, this
                        program is killed by SIGBUS.
@@ -77,13 +84,15 @@ error. The mmap engine has `read` a page when it touched a byte of it.
                the start. null: something between, or not known
   requests     made to the system (null for std::fs::read and tokio::fs)
   refused      list of {engine, why}: the routes not used
+  device       the GPU that has the bytes; null for the memory of this process
+  device_refused  why it is no GPU, with `--device auto`; else null
   format       what it was decoded as; null, as the next four, if it was not
   rows         that were decoded: rows, records, tensors
   columns      of a row
   decode_seconds  of wall time
   decoded_bytes   of the columns in memory
 With --compare there is one object for each way and cache state, without the
-last five. A PATH that
+last seven. A PATH that
 fails gives {path, error}.
 
 Exit status: 0 if every PATH was read, 1 if one was not, 2 for a wrong option.
@@ -100,6 +109,7 @@ pub(crate) struct Args {
     pub(crate) paths: Vec<PathBuf>,
     /// `None`: not said.
     pub(crate) engine: Option<Choice>,
+    pub(crate) device: Wanted,
     pub(crate) assume_immutable: bool,
     pub(crate) compare: bool,
     pub(crate) turns: NonZeroU32,
@@ -152,6 +162,7 @@ pub(crate) fn parse() -> Result<Command, lexopt::Error> {
     let mut args = Args {
         paths: Vec::new(),
         engine: None,
+        device: Wanted::Cpu,
         assume_immutable: false,
         compare: false,
         turns: TURNS,
@@ -168,6 +179,7 @@ pub(crate) fn parse() -> Result<Command, lexopt::Error> {
     while let Some(arg) = parser.next()? {
         match arg {
             Arg::Long("engine") => args.engine = Some(parser.value()?.parse_with(engine)?),
+            Arg::Long("device") => args.device = parser.value()?.parse_with(device)?,
             Arg::Long("assume-immutable") => args.assume_immutable = true,
             Arg::Long("compare") => args.compare = true,
             Arg::Long("turns") => turns = Some(parser.value()?.parse()?),
@@ -202,6 +214,11 @@ pub(crate) fn parse() -> Result<Command, lexopt::Error> {
     if args.compare && args.only_decode() {
         return Err("--compare reads files, and does not decode them".into());
     }
+    if args.device != Wanted::Cpu && (args.compare || args.only_decode()) {
+        return Err(
+            "--device is for reading alone, not for --compare or what is to be decoded".into(),
+        );
+    }
     args.turns = turns.unwrap_or(TURNS);
     Ok(Command::Feed(args))
 }
@@ -212,6 +229,15 @@ fn rows(text: &str) -> Result<Range<u64>, String> {
     bounds
         .filter(|rows: &Range<u64>| rows.start <= rows.end)
         .ok_or_else(|| "rows are given as FROM..TO, as in 0..100".into())
+}
+
+fn device(name: &str) -> Result<Wanted, String> {
+    match name {
+        "cpu" => Ok(Wanted::Cpu),
+        "gpu" => Ok(Wanted::Gpu),
+        "auto" => Ok(Wanted::Auto),
+        _ => Err("the devices are auto, cpu, gpu".into()),
+    }
 }
 
 fn engine(name: &str) -> Result<Choice, String> {

@@ -74,6 +74,8 @@ pub(crate) fn decode(
         report: reader.report(),
         spent,
         cache,
+        device: None,
+        why_not_device: None,
     };
     Ok(Some(Decoded {
         format,

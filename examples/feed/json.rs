@@ -22,6 +22,8 @@ pub(crate) fn done(path: &Path, done: &Done, decoded: Option<&Decoded>) -> Strin
         ("cache", done.cache.map(|cache| cache.name()).into()),
         ("requests", done.report.counters.requests.into()),
         ("refused", refused(done.report.refused())),
+        ("device", done.device.clone().into()),
+        ("device_refused", done.why_not_device.clone().into()),
         ("format", decoded.map(|d| d.format.name()).into()),
         ("rows", decoded.map(|d| d.rows).into()),
         ("columns", decoded.map(|d| d.schema.fields().len()).into()),

@@ -13,6 +13,7 @@ mod common;
 mod compare;
 mod dataset;
 mod decode;
+mod device;
 #[cfg(target_os = "linux")]
 mod evict;
 #[cfg(not(target_os = "linux"))]
@@ -32,6 +33,7 @@ use std::process::ExitCode;
 use args::{Args, Command};
 use dataset::DataSet;
 use decode::Decoded;
+use device::Found;
 use feedwater::Engine;
 use read::Done;
 
@@ -92,11 +94,19 @@ fn feed(args: &Args, out: &mut dyn Write, failed: &mut bool) -> io::Result<()> {
             return Ok(());
         }
     };
+    let target = match device::find(args.device) {
+        Ok(target) => target,
+        Err(error) => {
+            complain(&error.to_string());
+            *failed = true;
+            return Ok(());
+        }
+    };
     for path in paths {
         let served = if args.compare {
             serve_compared(args, &engine, path, out)
         } else {
-            serve(args, &engine, path, out)
+            serve(args, &engine, &target, path, out)
         };
         if let Err(failure) = served? {
             *failed = true;
@@ -117,7 +127,7 @@ fn feed(args: &Args, out: &mut dyn Write, failed: &mut bool) -> io::Result<()> {
 /// The outer error: the output cannot be written. The inner one: this path cannot be read.
 type Served = io::Result<Result<(), Failure>>;
 
-fn serve(args: &Args, engine: &Engine, path: &Path, out: &mut dyn Write) -> Served {
+fn serve(args: &Args, engine: &Engine, target: &Found, path: &Path, out: &mut dyn Write) -> Served {
     if args.only_decode() {
         return match decode::decode(path, args, engine) {
             Ok(Some(decoded)) => told(args, path, None, Some(&decoded), out).map(Ok),
@@ -129,7 +139,7 @@ fn serve(args: &Args, engine: &Engine, path: &Path, out: &mut dyn Write) -> Serv
             Err(failure) => Ok(Err(failure)),
         };
     }
-    let done = match read::read(path, args, engine, &progress::bar(path, args)) {
+    let done = match read::read(path, args, engine, target, &progress::bar(path, args)) {
         Ok(done) => done,
         Err(failure) => return Ok(Err(failure)),
     };
@@ -176,7 +186,7 @@ fn serve_compared(args: &Args, engine: &Engine, path: &Path, out: &mut dyn Write
     };
     if comparison.rows.is_empty() {
         // An empty file: there is nothing to compare, and that is no failure.
-        return serve(args, engine, path, out);
+        return serve(args, engine, &Found::default(), path, out);
     }
     if let Some(why) = &comparison.not_cold {
         complain(&format!("{}: not compared cold: {why}", path.display()));

@@ -32,6 +32,12 @@ pub(crate) fn done(out: &mut dyn Write, path: &Path, done: &Done) -> io::Result<
         let (route, bytes) = (used.route, size(used.bytes));
         writeln!(out, "  route {route}: {bytes}{}{cache}", place(report))?;
     }
+    if let Some(device) = &done.device {
+        writeln!(out, "  into {}", printable(device))?;
+    }
+    if let Some(why) = &done.why_not_device {
+        writeln!(out, "  not into a GPU: {}", printable(why))?;
+    }
     let facts = report.facts.iter().filter(|(name, _)| *name != "on");
     let facts: Vec<_> = facts
         .map(|(name, value)| format!("{name} {value}"))

@@ -4,8 +4,7 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::time::Duration;
 
-use bytes::Bytes;
-use feedwater::PendingRead;
+use feedwater::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::Args;
@@ -29,16 +28,21 @@ pub(crate) fn bar(path: &Path, args: &Args) -> ProgressBar {
 }
 
 /// Waits for a read, and meanwhile asks it now and then how far it is.
-pub(crate) fn wait(mut read: PendingRead, bar: &ProgressBar) -> feedwater::Result<Bytes> {
+pub(crate) fn wait<R: Future + Unpin>(
+    mut read: R,
+    bar: &ProgressBar,
+    block: impl Fn(R) -> R::Output,
+    progress: impl Fn(&R) -> Progress,
+) -> R::Output {
     if bar.is_hidden() {
-        return read.wait();
+        return block(read);
     }
     // The read goes on whether it is polled or not; the runtime is for the timer.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build();
     let Ok(runtime) = runtime else {
-        return read.wait();
+        return block(read);
     };
     runtime.block_on(async {
         let mut tick = tokio::time::interval(TICK);
@@ -46,7 +50,7 @@ pub(crate) fn wait(mut read: PendingRead, bar: &ProgressBar) -> feedwater::Resul
             tokio::select! {
                 biased;
                 result = &mut read => return result,
-                _ = tick.tick() => bar.set_position(read.progress().bytes_done),
+                _ = tick.tick() => bar.set_position(progress(&read).bytes_done),
             }
         }
     })

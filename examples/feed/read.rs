@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use feedwater::{
-    ChunkOptions, Engine, OpenOptions, Opened, PoolOptions, Reader, ReaderExt, Report, Route,
+    ChunkOptions, Engine, OpenOptions, Opened, PendingRead, PoolOptions, Reader, ReaderExt, Report,
+    Route,
 };
 use indicatif::ProgressBar;
 
 use crate::Failure;
 use crate::args::{Args, Choice};
+use crate::device::{self, Found};
 use crate::process::{Spent, measured};
 use crate::progress;
 
@@ -28,6 +30,10 @@ pub(crate) struct Done {
     pub(crate) spent: Spent,
     /// Whether the page cache held all or nothing of it before.
     pub(crate) cache: Option<Cache>,
+    /// The device that has the bytes; `None`: the host's memory.
+    pub(crate) device: Option<String>,
+    /// Why it is not a device, if one would have been taken.
+    pub(crate) why_not_device: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -60,14 +66,20 @@ pub(crate) fn read(
     path: &Path,
     args: &Args,
     engine: &Engine,
+    target: &Found,
     bar: &ProgressBar,
 ) -> Result<Done, Failure> {
-    let options = options(args, engine, args.engine.unwrap_or(Choice::Auto));
+    let mut options = options(args, engine, args.engine.unwrap_or(Choice::Auto));
+    if let Some(gpu) = &target.gpu {
+        options = options.device(gpu.clone());
+    }
     let cache = Cache::of(path)?;
     let (read, spent) = measured(|| {
         let reader = options.open(path)?;
-        let block = if reader.source().len() <= whole_most() {
-            Some(whole(&reader, bar)?)
+        let block = if let Some(gpu) = &target.gpu {
+            device::read(gpu, &reader, whole_most(), bar)?
+        } else if reader.source().len() <= whole_most() {
+            Some(whole(&reader, bar)?.into())
         } else {
             streamed(&reader, bar)?;
             None
@@ -80,6 +92,8 @@ pub(crate) fn read(
         report: reader.report(),
         spent,
         cache,
+        device: target.gpu.as_ref().map(|gpu| gpu.info().to_string()),
+        why_not_device: target.why_not.clone(),
     })
 }
 
@@ -100,7 +114,12 @@ pub(crate) fn options(args: &Args, engine: &Engine, choice: Choice) -> OpenOptio
 /// Everything in one block.
 pub(crate) fn whole(reader: &Arc<Opened>, bar: &ProgressBar) -> feedwater::Result<Bytes> {
     bar.set_length(reader.source().len());
-    let bytes = progress::wait(reader.read_all(), bar)?;
+    let bytes = progress::wait(
+        reader.read_all(),
+        bar,
+        PendingRead::wait,
+        PendingRead::progress,
+    )?;
     touch(reader, &bytes);
     Ok(bytes)
 }

@@ -85,6 +85,17 @@ impl Context {
         self.generation.is_current()
     }
 
+    /// Fails in another process, before a lock is touched that may be held there for ever, and on a lost device.
+    pub(crate) fn check(&self) -> Result<()> {
+        if !self.is_of_this_process() {
+            return Err(Error::new(ErrorKind::Forked).by("cuda"));
+        }
+        match self.lost.get() {
+            Some(lost) => Err(typed(self.driver, self.info.ordinal, *lost)),
+            None => Ok(()),
+        }
+    }
+
     /// Whether the device broke down.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.get().is_some()
@@ -96,12 +107,7 @@ impl Context {
     /// [`ErrorKind::Forked`] in another process, [`ErrorKind::DeviceLost`] if the device is lost, [`ErrorKind::Cuda`]
     /// for everything else that the driver says.
     pub(crate) fn call<T>(&self, call: impl FnOnce(&Driver) -> Result<T, Failure>) -> Result<T> {
-        if !self.is_of_this_process() {
-            return Err(Error::new(ErrorKind::Forked).by("cuda"));
-        }
-        if let Some(lost) = self.lost.get() {
-            return Err(typed(self.driver, self.info.ordinal, *lost));
-        }
+        self.check()?;
         let outcome = Bound::bind(self).and_then(|_bound| call(self.driver));
         outcome.map_err(|failure| self.failed(failure))
     }
@@ -166,6 +172,7 @@ impl Context {
     pub(super) fn take_event(&self) -> Result<CUevent> {
         const BLOCKING_SYNC: u32 = 1;
         const DISABLE_TIMING: u32 = 2;
+        self.check()?;
         let kept = self
             .events
             .lock()

@@ -217,6 +217,7 @@ impl Device {
     /// # Errors
     /// As [`allocate`](Self::allocate).
     pub fn allocate_in(&self, stream: &Stream, len: usize) -> Result<BlockMut> {
+        self.context.check()?;
         let pool = {
             let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
             match &*pool {
@@ -238,9 +239,7 @@ impl Device {
     /// # Errors
     /// [`ErrorKind::OutOfMemory`] if the host has none; [`ErrorKind::Forked`] in a child.
     pub fn pinned(&self, len: usize) -> Result<BlockMut> {
-        if !self.context.is_of_this_process() {
-            return Err(Error::new(ErrorKind::Forked).by("cuda"));
-        }
+        self.context.check()?;
         self.ring.take(len)
     }
 

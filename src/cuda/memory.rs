@@ -87,6 +87,9 @@ impl DeviceBuffer {
 
     /// Keeps the memory until `event` is done, whoever drops it.
     pub fn used_by(&self, event: Event) {
+        if !self.arena.context.is_of_this_process() {
+            return;
+        }
         let mut uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);
         // What is done already is no news, so that a buffer that is used again and again has few.
         uses.retain(|event| !matches!(event.is_done(), Ok(true)));
@@ -95,6 +98,7 @@ impl DeviceBuffer {
 
     /// What is queued in `stream` from now on waits for the uses that were told.
     pub(crate) fn ready_in(&self, stream: &Stream) -> Result<()> {
+        self.arena.context.check()?;
         let uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);
         uses.iter().try_for_each(|event| stream.wait_for(event))
     }
@@ -257,6 +261,7 @@ impl Arena {
     /// # Errors
     /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory): past the bound without asking the driver, or when the driver has none.
     pub(crate) fn allocate(self: &Arc<Self>, len: usize) -> Result<DeviceBuffer> {
+        self.context.check()?;
         let taken = self.padded(len)?;
         if len == 0 {
             return Ok(self.buffer(Home::Nowhere, PAGE, 0, 0));

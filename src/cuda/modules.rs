@@ -58,9 +58,7 @@ impl Device {
     /// [`ErrorKind::Cuda`] with the compiler's log if the driver does not take them; [`ErrorKind::OutOfMemory`],
     /// [`ErrorKind::DeviceLost`], [`ErrorKind::Forked`].
     pub fn module(&self, family: Family) -> Result<Arc<Module>> {
-        if !self.context().is_of_this_process() {
-            return Err(Error::new(ErrorKind::Forked).by("cuda"));
-        }
+        self.context().check()?;
         let key = (family.ptx.as_ptr(), family.ptx.len());
         // Held while it is compiled: others that want it wait for it.
         let mut modules = self

@@ -151,7 +151,8 @@ impl fmt::Display for DeviceInfo {
 /// Whether CUDA can be used here: the driver and its devices, or the reason why not.
 ///
 /// The driver's library is opened once in a process; on a machine without one, that failed `dlopen` is all this ever costs. The
-/// devices are asked for each time. Nothing is allocated on a device, and no context is made.
+/// devices are asked for each time. Nothing is allocated on a device, and no context is made. It initialises the driver, though, after which
+/// CUDA does not work in processes that are forked from this one.
 ///
 /// ```
 /// match feedwater::cuda::available() {

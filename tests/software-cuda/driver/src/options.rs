@@ -5,7 +5,7 @@
 //! | `SOFTWARE_CUDA_STREAMS` | `eager`, `lazy` | `eager` |
 //! | `SOFTWARE_CUDA_SCHEDULE` | `in-order`, `reversed`, `shuffled:7`, `apart` | `in-order` |
 //! | `SOFTWARE_CUDA_CHECKS` | names with commas between: `races`, `unwritten`; or `all` | none |
-//! | `SOFTWARE_CUDA_PROFILE` | `sm_75`, `sm_80`, `sm_90` | `sm_75` |
+//! | `SOFTWARE_CUDA_PROFILE` | `sm_70`, `sm_75`, `sm_80`, `sm_90` | `sm_75` |
 //! | `SOFTWARE_CUDA_MEMORY` | bytes of device memory | 8 GiB |
 //! | `SOFTWARE_CUDA_DEVICES` | how many devices | 1 |
 //! | `SOFTWARE_CUDA_POOLS` | `on`, `off`: whether there are memory pools | `on` |

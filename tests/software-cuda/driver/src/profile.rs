@@ -1,4 +1,4 @@
-//! What the device says that it is: limits of an sm_75, sm_80 and sm_90.
+//! What the device says that it is: limits of an sm_70 (older than what ours are compiled for), sm_75, sm_80 and sm_90.
 //!
 //! Numbers: CUDA C++ Programming Guide, "Compute Capabilities"; attribute numbers: `CUdevice_attribute` of `cuda.h`.
 
@@ -42,6 +42,7 @@ impl Profile {
             multiprocessors: 4,
         };
         match name {
+            "sm_70" => Some(profile(70, 96, 96, 2048, 32)),
             "sm_75" => Some(profile(75, 64, 64, 1024, 16)),
             "sm_80" => Some(profile(80, 163, 164, 2048, 32)),
             "sm_90" => Some(profile(90, 227, 228, 2048, 32)),

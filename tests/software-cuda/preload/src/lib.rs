@@ -225,6 +225,10 @@ fn library_path() -> PathBuf {
         .parent()
         .map(Path::to_path_buf)
         .unwrap_or_default();
+    let library = root.join("target/debug/libsoftware_cuda.so");
+    if !library.exists() {
+        eprintln!("building the software CUDA device, once: about half a minute");
+    }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command
@@ -246,7 +250,7 @@ fn library_path() -> PathBuf {
         built.as_ref().is_ok_and(|status| status.success()),
         "the software CUDA device cannot be built: {built:?}"
     );
-    root.join("target/debug/libsoftware_cuda.so")
+    library
 }
 
 fn load(path: &Path) -> Library {

@@ -1,0 +1,245 @@
+//! Others that use the same device: cudarc, DLPack, Arrow; and kernels of our own.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use cudarc::driver::{CudaContext, DevicePtrMut};
+use feedwater::cuda::{self, ArrowDevice, Device, DlTensor, DlType, Family};
+use feedwater::{Batch, DeviceBytes, ErrorKind, Place, Reader};
+use software_cuda_preload::Device as On;
+
+use crate::support::*;
+
+fn delivered(gpu: &Arc<Device>, len: usize) -> DeviceBytes {
+    let block = read(gpu, &reader(gpu, &data(len)), 0..len as u64).unwrap();
+    block.into_device().unwrap()
+}
+
+#[test]
+fn memory_of_cudarc_is_a_destination_and_ours_is_read_by_its_streams() {
+    for streams in STREAMS {
+        let session = session(streams);
+        {
+            let gpu = Device::open(0).unwrap();
+            let theirs = CudaContext::new(0).unwrap();
+            assert_eq!(theirs.cu_ctx().cast::<c_void>(), gpu.raw_context());
+            let stream = theirs.new_stream().unwrap();
+            let bytes = data(100_000);
+            let reader = reader(&gpu, &bytes);
+
+            let mut slice = stream.alloc_zeros::<u8>(100_000).unwrap();
+            let address = slice.device_ptr_mut(&stream).0;
+            stream.synchronize().unwrap();
+            let slice = Arc::new(slice);
+            let to = std::ptr::without_provenance_mut(address as usize);
+            // SAFETY: the slice lives as long as its clone in the block, and is left alone until then.
+            let block = unsafe { cuda::lend(Place::Device(0), to, 100_000, slice.clone()) };
+            let blocks = reader
+                .submit(Batch::new().read_into(0..100_000, block))
+                .wait()
+                .unwrap();
+            drop(blocks);
+            let slice = Arc::into_inner(slice).unwrap();
+            assert_eq!(stream.clone_dtoh(&slice).unwrap(), bytes);
+
+            let ours = delivered(&gpu, 5000);
+            // SAFETY: a stream of the device, which outlives the mark in it.
+            let borrowed = unsafe { gpu.borrow_stream(stream.cu_stream().cast()) };
+            // SAFETY: device memory of that many bytes, which is not given to the slice to free.
+            let view = unsafe { stream.upgrade_device_ptr::<u8>(ours.ptr().addr() as u64, 5000) };
+            assert_eq!(stream.clone_dtoh(&view).unwrap(), data(5000));
+            let _ = view.leak();
+            gpu.used_in(&borrowed, &ours).unwrap();
+            drop(ours);
+            borrowed.synchronize().unwrap();
+        }
+        nothing_left(&session);
+    }
+}
+
+/// `DLManagedTensor`, as a consumer declares it.
+#[repr(C)]
+struct DlManagedTensor {
+    data: *mut c_void,
+    device: [i32; 2],
+    ndim: i32,
+    code: u8,
+    bits: u8,
+    lanes: u16,
+    shape: *const i64,
+    strides: *const i64,
+    byte_offset: u64,
+    manager_ctx: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut DlManagedTensor)>,
+}
+
+#[test]
+fn a_tensor_for_dlpack_holds_its_memory_until_it_is_deleted() {
+    let session = session("lazy");
+    {
+        let gpu = Device::open(0).unwrap();
+        let bytes = delivered(&gpu, 4800).slice(480..);
+        let at = bytes.ptr();
+        let tensor = DlTensor::new(bytes.clone(), DlType::Float(32), &[10, 2, 54]).unwrap();
+        drop(bytes);
+        let raw = tensor.into_raw().cast::<DlManagedTensor>();
+        // SAFETY: a `DLManagedTensor` that is ours to delete.
+        unsafe {
+            let tensor = &*raw;
+            assert_eq!((tensor.data.cast(), tensor.device), (at, [2, 0]));
+            assert_eq!((tensor.code, tensor.bits, tensor.lanes), (2, 32, 1));
+            let shape = std::slice::from_raw_parts(tensor.shape, tensor.ndim as usize);
+            assert_eq!(shape, [10, 2, 54]);
+            assert!(tensor.strides.is_null() && tensor.byte_offset == 0);
+            assert_eq!(gpu.stats().in_use, 4800);
+            (tensor.deleter.unwrap())(raw);
+        }
+        assert_eq!(gpu.stats().in_use, 0);
+        // Not handed out, it lets go by itself.
+        let bytes = delivered(&gpu, 6);
+        for (element, shape) in [
+            (DlType::UInt(8), &[2, 3][..]),
+            (DlType::BFloat16, &[3]),
+            (DlType::Bool, &[6]),
+            (DlType::Int(16), &[3, 1]),
+        ] {
+            let tensor = DlTensor::new(bytes.clone(), element, shape).unwrap();
+            assert!(!tensor.as_ptr().is_null());
+        }
+        for (element, shape) in [
+            (DlType::UInt(8), &[7][..]),
+            (DlType::Int(64), &[1]),
+            (DlType::Int(4), &[12]),
+            (DlType::UInt(0), &[6]),
+            (DlType::UInt(8), &[u64::MAX, 3]),
+        ] {
+            let error = DlTensor::new(bytes.clone(), element, shape).unwrap_err();
+            assert!(
+                matches!(error.kind(), ErrorKind::InvalidOption { .. }),
+                "{error}"
+            );
+        }
+        drop(bytes);
+        assert_eq!(gpu.stats().in_use, 0);
+    }
+    nothing_left(&session);
+}
+
+/// `ArrowArray` and `ArrowDeviceArray`, as a consumer declares them.
+#[repr(C)]
+struct ArrowArray {
+    counts: [i64; 5],
+    buffers: *const *const c_void,
+    children: *const *mut ArrowArray,
+    dictionary: *const c_void,
+    release: Option<unsafe extern "C" fn(*mut ArrowArray)>,
+    private_data: *mut c_void,
+}
+
+#[repr(C)]
+struct ArrowDeviceArray {
+    array: ArrowArray,
+    device_id: i64,
+    device_type: i32,
+    sync_event: *mut c_void,
+    reserved: [i64; 3],
+}
+
+#[test]
+fn an_array_for_arrow_holds_its_buffers_until_it_is_released() {
+    let session = session("lazy");
+    {
+        let gpu = Device::open(0).unwrap();
+        let values = delivered(&gpu, 80);
+        let offsets = delivered(&gpu, 12);
+        let (at, offsets_at) = (values.ptr(), offsets.ptr());
+        let mut list = ArrowDevice::default();
+        (list.length, list.null_count) = (2, None);
+        list.buffers = vec![None, Some(offsets)];
+        list.children = vec![ArrowDevice::values(10, values)];
+        let exported = list.export().unwrap();
+        let mut array = std::mem::MaybeUninit::<ArrowDeviceArray>::uninit();
+        // SAFETY: there is room for one, and it is released below.
+        let mut array = unsafe {
+            exported.move_to(array.as_mut_ptr().cast());
+            array.assume_init()
+        };
+        assert_eq!(
+            (array.device_id, array.device_type, array.reserved),
+            (0, 2, [0; 3])
+        );
+        assert!(array.sync_event.is_null() && array.array.dictionary.is_null());
+        // Length, nulls, offset, buffers, children.
+        assert_eq!(array.array.counts, [2, -1, 0, 2, 1]);
+        // SAFETY: as many buffers and children as it says; released once.
+        unsafe {
+            assert!((*array.array.buffers).is_null());
+            assert_eq!(*array.array.buffers.add(1), offsets_at.cast_const().cast());
+            let child = &**array.array.children;
+            assert_eq!(child.counts, [10, 0, 0, 2, 0]);
+            assert_eq!(*child.buffers.add(1), at.cast_const().cast());
+            assert_eq!(gpu.stats().in_use, 92);
+            let release = array.array.release.unwrap();
+            release(&mut array.array);
+        }
+        assert!(array.array.release.is_none());
+        assert_eq!(gpu.stats().in_use, 0);
+        // One that nobody takes lets go by itself; one without a device is none.
+        drop(ArrowDevice::values(5, delivered(&gpu, 5)).export().unwrap());
+        assert_eq!(gpu.stats().in_use, 0);
+        let error = ArrowDevice::default().export().unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::InvalidOption { .. }));
+    }
+    nothing_left(&session);
+}
+
+const NOTHING: &str = ".version 8.0
+.target sm_75
+.address_size 64
+.visible .entry nothing() { ret; }
+";
+
+#[test]
+fn kernels_are_loaded_once_and_what_is_wrong_with_them_is_said() {
+    let session = session("eager");
+    {
+        let gpu = Device::open(0).unwrap();
+        let family = Family::new("nothing", NOTHING);
+        let module = gpu.module(family).unwrap();
+        assert!(Arc::ptr_eq(&module, &gpu.module(family).unwrap()));
+        assert_eq!(module.name(), "nothing");
+        assert!(!module.load_time().is_zero());
+        assert!(!module.function("nothing").unwrap().is_null());
+        for name in ["something", "no\0thing"] {
+            let error = module.function(name).unwrap_err();
+            assert!(
+                matches!(error.kind(), ErrorKind::NotFound { .. }),
+                "{error}"
+            );
+        }
+        if session.device() == On::Software {
+            assert_eq!(module.log(), "interpreted: no code was made");
+            assert_eq!(session.counts().modules, 1);
+        }
+        let broken = Family::new("broken", ".version 8.0\n.target sm_75\nthis is no PTX\n");
+        let error = gpu.module(broken).unwrap_err();
+        match error.kind() {
+            ErrorKind::Cuda {
+                call: "cuModuleLoadDataEx",
+                code: 218,
+                log: Some(log),
+                ..
+            } => {
+                assert!(
+                    !log.is_empty() && error.to_string().contains(&**log),
+                    "{error}"
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+        let error = gpu.module(Family::new("zero", "a\0b")).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::InvalidOption { .. }));
+    }
+    nothing_left(&session);
+}
