@@ -23,7 +23,9 @@ use feedwater::cuda::{Checksum, Dense, Device, ElementType, available};
 use feedwater::{Batch, DeviceBytes, OpenOptions, Reader, StagingOptions};
 
 fn number(name: &str, default: u64) -> u64 {
-    let value = std::env::var(name).ok().and_then(|value| value.parse().ok());
+    let value = std::env::var(name)
+        .ok()
+        .and_then(|value| value.parse().ok());
     value.unwrap_or(default)
 }
 
@@ -125,7 +127,8 @@ fn main() {
 
 /// From a file in the page cache to the device, by blocks of several sizes, beside a copy from pinned memory.
 fn to_the_device(gpu: &Arc<Device>, len: u64, turns: u64, json: &mut String) {
-    let dir = std::env::var_os("FEEDWATER_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    let dir =
+        std::env::var_os("FEEDWATER_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
     let dir = tempfile::tempdir_in(dir).unwrap();
     let path = dir.path().join("file");
     std::fs::write(&path, vec![7u8; len as usize]).unwrap();

@@ -161,7 +161,9 @@ impl Dense {
                 to @ (ElementType::U8 | ElementType::F16 | ElementType::BF16 | ElementType::F32),
             ) => (from.size(), to.size()),
             Change::Cast(_, to) => {
-                return Err(invalid(format!("to {to:?}; U8, F16, BF16 and F32 can be made")));
+                return Err(invalid(format!(
+                    "to {to:?}; U8, F16, BF16 and F32 can be made"
+                )));
             }
         };
         let len = bytes.len() as u64;
@@ -229,9 +231,8 @@ impl Dense {
         }
         if let Some((channel, scale, bias)) = &self.affine {
             let dim = shape.get(*channel).filter(|_| *channel < dims);
-            let fits = dim.is_some_and(|dim| {
-                (scale.len() as u64, bias.len() as u64) == (*dim, *dim)
-            });
+            let fits =
+                dim.is_some_and(|dim| (scale.len() as u64, bias.len() as u64) == (*dim, *dim));
             if !fits || matches!(self.change, Change::Copy(_)) {
                 return Err(invalid(format!(
                     "{} scales and {} biases for dimension {channel} of {:?}, or for a copy",

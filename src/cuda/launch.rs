@@ -77,9 +77,9 @@ impl<'a> Work<'a> {
         let stream = self.device.own();
         self.done = false;
         // SAFETY: the memory has `len` bytes, and stays until the stream is done.
-        self.device
-            .context()
-            .call(|driver| unsafe { driver.cuMemsetD8Async(address, byte, len, stream.handle()) })?;
+        self.device.context().call(|driver| unsafe {
+            driver.cuMemsetD8Async(address, byte, len, stream.handle())
+        })?;
         Ok(address)
     }
 

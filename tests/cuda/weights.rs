@@ -15,7 +15,9 @@ fn save(path: &Path) {
     let floats: Vec<u8> = (0..50_000u32)
         .flat_map(|i| (i as f32 * 0.37 - 9000.0).to_le_bytes())
         .collect();
-    let halves: Vec<u8> = (0..3000u16).flat_map(|i| i.wrapping_mul(21).to_le_bytes()).collect();
+    let halves: Vec<u8> = (0..3000u16)
+        .flat_map(|i| i.wrapping_mul(21).to_le_bytes())
+        .collect();
     let tensors = [
         NewTensor::new("a.weight", Dtype::F32, [250, 200], &floats[..]),
         NewTensor::new("b.half", Dtype::F16, [3000], &halves[..]),
@@ -78,7 +80,10 @@ fn they_are_those_of_the_host_bit_by_bit() {
             let staged = Staged::new(plain, gpu.clone(), StagingOptions::default());
             let staged = safetensors::open(Arc::new(staged)).unwrap();
             let pending = staged.load().names(["b.half"]).on_device(&gpu).submit();
-            assert_eq!((pending.progress().reads, pending.progress().bytes >= 6000), (1, true));
+            assert_eq!(
+                (pending.progress().reads, pending.progress().bytes >= 6000),
+                (1, true)
+            );
             let some = futures::executor::block_on(pending).unwrap();
             let half = some.tensor("b.half").unwrap();
             assert_eq!(on_host(&gpu, half), *host.tensor("b.half").unwrap().bytes());
@@ -123,13 +128,20 @@ fn casts_are_those_of_a_processor_and_other_types_stay() {
                     };
                     assert_eq!(on_host(&gpu, there), wanted, "{} to {to:?}", here.name());
                     let dtype = format!("{:?}", there.dtype());
-                    let now = if casts { format!("{to:?}") } else { format!("{:?}", here.dtype()) };
+                    let now = if casts {
+                        format!("{to:?}")
+                    } else {
+                        format!("{:?}", here.dtype())
+                    };
                     assert_eq!((dtype, there.shape()), (now, here.shape()));
                 }
             }
             let wrong = file.load().on_device(&gpu).cast(ElementType::U8).wait();
             let wrong = wrong.unwrap_err();
-            assert!(matches!(wrong.kind(), ErrorKind::InvalidOption { .. }), "{wrong}");
+            assert!(
+                matches!(wrong.kind(), ErrorKind::InvalidOption { .. }),
+                "{wrong}"
+            );
         }
         nothing_left(&session);
     }
@@ -150,8 +162,16 @@ fn a_file_that_aligns_nothing_is_aligned_on_the_way() {
         let tensors = file.load().on_device(&gpu).wait().unwrap();
         let b = tensors.tensor("b").unwrap();
         assert_eq!(b.bytes().ptr() as usize % 256, 0);
-        assert_eq!(on_host(&gpu, b), [1.5f32.to_le_bytes(), (-2.0f32).to_le_bytes()].concat());
-        let halves = file.load().on_device(&gpu).cast(ElementType::BF16).wait().unwrap();
+        assert_eq!(
+            on_host(&gpu, b),
+            [1.5f32.to_le_bytes(), (-2.0f32).to_le_bytes()].concat()
+        );
+        let halves = file
+            .load()
+            .on_device(&gpu)
+            .cast(ElementType::BF16)
+            .wait()
+            .unwrap();
         let b = halves.tensor("b").unwrap();
         assert_eq!(on_host(&gpu, b), [0xc0, 0x3f, 0x00, 0xc0]);
     }
@@ -182,14 +202,20 @@ fn shards_are_read_together_and_errors_give_everything_back() {
             assert_eq!(on_host(&gpu, both.tensor("x").unwrap()), one);
             assert_eq!(on_host(&gpu, both.tensor("y").unwrap()), two);
             let missing = shards.load().names(["z"]).on_device(&gpu).wait();
-            assert!(matches!(missing.unwrap_err().kind(), ErrorKind::NotFound { .. }));
+            assert!(matches!(
+                missing.unwrap_err().kind(),
+                ErrorKind::NotFound { .. }
+            ));
             // Given up before it is there.
             drop(shards.load().on_device(&gpu).submit());
             // A reader that knows no device says so.
             let plain = OpenOptions::new();
             let plain = safetensors::open_sharded(&index, &plain).unwrap();
             let error = plain.load().on_device(&gpu).wait().unwrap_err();
-            assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{error}");
+            assert!(
+                matches!(error.kind(), ErrorKind::Unsupported { .. }),
+                "{error}"
+            );
         }
         {
             // The device is too small, and is asked for nothing.
@@ -197,7 +223,10 @@ fn shards_are_read_together_and_errors_give_everything_back() {
             let options = OpenOptions::new().device(gpu.clone());
             let shards = safetensors::open_sharded(&index, &options).unwrap();
             let error = shards.load().on_device(&gpu).wait().unwrap_err();
-            assert!(matches!(error.kind(), ErrorKind::OutOfMemory { .. }), "{error}");
+            assert!(
+                matches!(error.kind(), ErrorKind::OutOfMemory { .. }),
+                "{error}"
+            );
         }
         nothing_left(&session);
     }
