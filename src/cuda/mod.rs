@@ -22,6 +22,7 @@ mod managed;
 mod memory;
 mod modules;
 mod pinned;
+mod pool;
 mod probe;
 mod spans;
 mod staging;
