@@ -6,9 +6,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::context::Context;
-use super::memory::{Arena, Bounds, DeviceBuffer, Guard, StreamPool};
+use super::memory::{Arena, Bounds, DeviceBuffer, Guard};
 use super::modules::Modules;
 use super::pinned::Ring;
+use super::pool::StreamPool;
 use super::probe::DeviceInfo;
 use super::staging::Copier;
 use super::stream::Stream;

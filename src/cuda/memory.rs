@@ -7,8 +7,9 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::context::{Context, Handle};
-use super::library::{CUdeviceptr, CUmemPoolProps, CUmemoryPool};
+use super::context::Context;
+use super::library::CUdeviceptr;
+use super::pool::StreamPool;
 use super::spans::Spans;
 use super::stream::{Event, Stream};
 use crate::buffer::{Memory, Place};
@@ -70,7 +71,8 @@ enum Home {
 }
 
 impl DeviceBuffer {
-    /// Address on the device. Not zero, and a multiple of 256; of 4096 from that many bytes on.
+    /// Address on the device. Not zero, and a multiple of 256; of 4096 from that many bytes on, unless it is
+    /// [stream-ordered](Self::is_stream_ordered).
     pub fn address(&self) -> u64 {
         self.address
     }
@@ -83,6 +85,11 @@ impl DeviceBuffer {
     /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Whether it is from a pool of the driver's, in the order of a stream. Such memory cannot be registered with cuFile.
+    pub fn is_stream_ordered(&self) -> bool {
+        matches!(self.home, Home::Pool { .. })
     }
 
     /// Keeps the memory until `event` is done, whoever drops it.
@@ -318,7 +325,10 @@ impl Arena {
             stream: stream.clone(),
             _pool: pool.clone(),
         };
-        Ok(self.buffer(home, address, len, taken))
+        let buffer = self.buffer(home, address, len, taken);
+        // Other streams, such as that of reads, wait until it is there.
+        buffer.used_by(stream.record()?);
+        Ok(buffer)
     }
 
     fn buffer(self: &Arc<Self>, home: Home, address: u64, len: usize, taken: u64) -> DeviceBuffer {
@@ -541,54 +551,5 @@ impl State {
             len,
             spans: Spans::new(address, len),
         });
-    }
-}
-
-/// A pool of the driver's from which memory is taken and to which it is given back in the order of streams. Not the default pool: its
-/// settings are the process's, not ours.
-pub(super) struct StreamPool {
-    context: Arc<Context>,
-    handle: Handle<CUmemoryPool>,
-}
-
-impl StreamPool {
-    /// A pool that keeps `keep` bytes when streams are waited for; `None` where the device has no pools.
-    pub(super) fn new(context: &Arc<Context>, keep: u64) -> Result<Option<Arc<Self>>> {
-        const MEMORY_POOLS_SUPPORTED: u32 = 115;
-        const RELEASE_THRESHOLD: u32 = 4;
-        if context.attribute(MEMORY_POOLS_SUPPORTED)? == 0 {
-            return Ok(None);
-        }
-        let properties = CUmemPoolProps {
-            alloc_type: 1,
-            handle_types: 0,
-            location_type: 1,
-            location: context.device(),
-            win32_security_attributes: ptr::null_mut(),
-            max_size: 0,
-            reserved: [0; 56],
-        };
-        let mut handle = ptr::null_mut();
-        // SAFETY: a place for the pool, and properties as `cuda.h` declares them.
-        context.call(|driver| unsafe { driver.cuMemPoolCreate(&mut handle, &properties) })?;
-        let pool = StreamPool {
-            context: context.clone(),
-            handle: Handle(handle),
-        };
-        let mut keep = keep;
-        // SAFETY: the attribute is a 64-bit number, of which the driver makes a copy.
-        context.call(|driver| unsafe {
-            driver.cuMemPoolSetAttribute(handle, RELEASE_THRESHOLD, (&raw mut keep).cast())
-        })?;
-        Ok(Some(Arc::new(pool)))
-    }
-}
-
-impl Drop for StreamPool {
-    fn drop(&mut self) {
-        let handle = self.handle.0;
-        // SAFETY: made by `new`, destroyed once, after all buffers from it: each holds on to it.
-        self.context
-            .release(|driver| unsafe { driver.cuMemPoolDestroy(handle) });
     }
 }

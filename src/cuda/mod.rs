@@ -25,6 +25,7 @@ mod managed;
 mod memory;
 mod modules;
 mod pinned;
+mod pool;
 mod probe;
 mod spans;
 mod staging;

@@ -131,7 +131,7 @@ fn what_is_past_the_bound_is_refused_before_the_card_is_asked() {
 #[test]
 fn a_card_that_is_full_is_emptied_of_what_nobody_uses_before_it_is_an_error() {
     let mut session = session("eager");
-    if session.device() == On::Real {
+    if !is_software(&session) {
         return;
     }
     session.set("MEMORY", &(8 << 20).to_string());
@@ -195,6 +195,27 @@ fn memory_goes_to_others_only_after_its_last_use() {
 }
 
 #[test]
+fn a_read_goes_to_memory_after_the_uses_that_it_had() {
+    for streams in STREAMS {
+        let session = session(streams);
+        {
+            let gpu = Device::open(0).unwrap();
+            let stream = gpu.stream().unwrap();
+            let bytes = data(9000);
+            let block = gpu.allocate(9000).unwrap();
+            fill(&gpu, &stream, address(&block), 9000, 7);
+            let buffer = block.memory().as_any().downcast_ref::<DeviceBuffer>();
+            buffer.unwrap().used_by(stream.record().unwrap());
+            let batch = Batch::new().read_into(0..9000, block);
+            let blocks = reader(&gpu, &bytes).submit(batch).wait().unwrap();
+            stream.synchronize().unwrap();
+            assert_eq!(on_device(&gpu, &blocks[0]), bytes, "{streams}");
+        }
+        nothing_left(&session);
+    }
+}
+
+#[test]
 fn memory_of_a_stream_is_given_back_in_its_order() {
     for streams in STREAMS {
         for pools in ["on", "off"] {
@@ -214,6 +235,13 @@ fn memory_of_a_stream_is_given_back_in_its_order() {
                     fill(&gpu, &other, bytes.ptr().addr() as u64, 1000, 6);
                     gpu.used_in(&other, &bytes).unwrap();
                 }
+                // A read goes to such memory only when it is there.
+                let bytes = data(70_000);
+                let block = gpu.allocate_in(&one, 70_000).unwrap();
+                let batch = Batch::new().read_into(0..70_000, block);
+                let blocks = reader(&gpu, &bytes).submit(batch).wait().unwrap();
+                assert_eq!(on_device(&gpu, &blocks[0]), bytes);
+                drop(blocks);
                 let large = gpu.allocate_in(&one, 30 << 20).unwrap();
                 fill(&gpu, &one, address(&large), 30 << 20, 5);
                 drop(large);
@@ -255,7 +283,7 @@ fn a_write_past_a_buffer_is_found_in_its_gap() {
 #[test]
 fn separate_buffers_are_allocations_of_their_own() {
     let session = session("eager");
-    if session.device() == On::Real {
+    if !is_software(&session) {
         return;
     }
     {

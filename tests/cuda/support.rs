@@ -8,6 +8,8 @@ use feedwater::cuda::Device;
 use feedwater::{Batch, Block, OpenOptions, Opened, Reader, StagingOptions};
 use software_cuda_preload::{Device as On, Session};
 
+use crate::common::skip::require;
+
 /// Both ways in which the device does what is queued: at once, and when somebody waits for it.
 pub(crate) const STREAMS: [&str; 2] = ["eager", "lazy"];
 
@@ -52,6 +54,15 @@ pub(crate) fn read(
         .submit(batch)
         .wait()
         .map(|mut blocks| blocks.remove(0))
+}
+
+/// Whether what follows can be tested: injected errors and made-up limits, which a real device does not have. Says so if not.
+pub(crate) fn is_software(session: &Session) -> bool {
+    let software = match session.device() {
+        On::Software => Ok(()),
+        On::Real => Err("the tests run on a real device"),
+    };
+    require("software-cuda", software).is_some()
 }
 
 /// Waits for threads that end by themselves, until nothing is in use any more; fails if something stays.
