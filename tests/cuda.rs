@@ -16,6 +16,8 @@ mod fork;
 mod kernels;
 #[path = "cuda/memory.rs"]
 mod memory;
+#[path = "cuda/modules.rs"]
+mod modules;
 #[path = "cuda/others.rs"]
 mod others;
 #[path = "cuda/probe.rs"]

@@ -92,7 +92,9 @@ fn work(name: &str, bytes: u64, turns: u64, mut ways: Vec<Way<'_>>, json: &mut S
 fn filled(gpu: &Arc<Device>, len: u64) -> DeviceBytes {
     let bytes: Vec<u8> = (0..len).map(|i| (i ^ (i >> 9) ^ (i >> 17)) as u8).collect();
     let options = OpenOptions::new().device(gpu.clone());
-    let reader = options.open_bytes(bytes.into(), "numbers").unwrap();
+    let reader = options
+        .open_bytes(bytes::Bytes::from(bytes), "numbers")
+        .unwrap();
     read(gpu, &*reader, len)
 }
 

@@ -10,7 +10,7 @@ use crate::buffer::DeviceBytes;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The kernels.
-const CRC: Family = Family::new("crc", include_str!("kernels/crc.ptx"));
+pub(super) const CRC: Family = Family::new("crc", include_str!("kernels/crc.ptx"));
 
 /// Threads of a block, and of those that share the work on a piece (`kernels/crc.cu`).
 const BLOCK: u32 = 256;

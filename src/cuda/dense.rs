@@ -8,7 +8,7 @@ use crate::buffer::DeviceBytes;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The kernels.
-const DENSE: Family = Family::new("dense", include_str!("kernels/dense.ptx"));
+pub(super) const DENSE: Family = Family::new("dense", include_str!("kernels/dense.ptx"));
 
 /// Threads of a block (`kernels/dense.cu`).
 const BLOCK: u32 = 256;

@@ -117,6 +117,7 @@ macro_rules! functions {
             $(
                 /// # Safety
                 /// As the driver's documentation has it.
+                #[allow(clippy::too_many_arguments)] // as the driver has them
                 pub(crate) unsafe fn $name(&self, $($argument: $ty),*) -> Result<(), Failure> {
                     // SAFETY: as the caller promises.
                     match unsafe { (self.$name)($($argument),*) } {

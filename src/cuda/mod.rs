@@ -37,6 +37,6 @@ pub use device::{Device, DeviceOptions, DeviceStats};
 pub use export::{ArrowArray, ArrowDevice, ArrowDeviceArray, DlTensor, DlType, lend};
 pub use managed::{Advice, Side};
 pub use memory::{DeviceBuffer, GAP, Guard};
-pub use modules::{Family, Module};
+pub use modules::{FAMILIES, Family, Module};
 pub use probe::{Available, DeviceInfo, NoCuda, available};
 pub use stream::{Event, Stream};

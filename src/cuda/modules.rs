@@ -41,6 +41,9 @@ impl fmt::Debug for Family {
     }
 }
 
+/// All kernels of this crate. Each is loaded when it is first needed; [`Device::module`] of them does it before.
+pub const FAMILIES: [Family; 2] = [super::checksum::CRC, super::dense::DENSE];
+
 /// Modules of a device by the PTX that they are of.
 #[derive(Default)]
 pub(super) struct Modules(Mutex<HashMap<(*const u8, usize), Arc<Module>>>);

@@ -1,6 +1,6 @@
 //! Kernels to test the software device with: their PTX, and how they are run without a driver.
 //!
-//! `kernels/compile.py` makes the PTX from the `.cu` files beside it.
+//! `tests/gpu/kernels.py` makes the PTX from the `.cu` files beside it.
 #![forbid(unsafe_code)]
 
 use software_cuda_ptx::{HostMemory, Module};
