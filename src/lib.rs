@@ -53,6 +53,8 @@ compile_error!("feedwater needs a Unix: it reads by position from file descripto
 
 mod backend;
 mod buffer;
+#[cfg(feature = "cache")]
+pub mod cache;
 mod decode;
 mod error;
 mod format;

@@ -16,6 +16,10 @@ const LAYERS: &[(&str, &[&str])] = &[
         "open",
         &["backend", "reader", "buffer", "error", "version", "sys"],
     ),
+    (
+        "cache",
+        &["open", "reader", "buffer", "error", "version", "sys"],
+    ),
     ("write", &["reader", "buffer", "error", "version", "sys"]),
     ("format", &["error"]),
     (

@@ -119,7 +119,10 @@ fn the_footer_is_one_read_and_row_groups_are_one_batch_each() {
     let (first, second) = (chunk(&footer, 0, 0), chunk(&footer, 1, 2));
     let found = block_on(source.get_byte_ranges(vec![second.clone(), first.clone()])).unwrap();
     let part = |range: &Range<u64>| &bytes[range.start as usize..range.end as usize];
-    assert_eq!((&found[0][..], &found[1][..]), (part(&second), part(&first)));
+    assert_eq!(
+        (&found[0][..], &found[1][..]),
+        (part(&second), part(&first))
+    );
     let wanted = TAIL + first.end - first.start + second.end - second.start;
     assert_eq!(asked(&*reader), (3, wanted));
     // Of the end, what is there is not read again.
@@ -186,7 +189,10 @@ fn what_was_not_read_ahead_is_read_all_the_same() {
     let error = source
         .prefetching(&footer, [5], &ProjectionMask::all())
         .unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::NotFound { .. }), "{error}");
+    assert!(
+        matches!(error.kind(), ErrorKind::NotFound { .. }),
+        "{error}"
+    );
 }
 
 #[test]
@@ -199,7 +205,11 @@ fn streams_go_on_past_what_is_in_memory() {
     let first = chunk(&footer, 0, 0);
     for start in [0, first.start + 1, first.end - 1, bytes.len() as u64 - 5] {
         let mut read = Vec::new();
-        source.get_read(start).unwrap().read_to_end(&mut read).unwrap();
+        source
+            .get_read(start)
+            .unwrap()
+            .read_to_end(&mut read)
+            .unwrap();
         assert!(read == bytes[start as usize..], "from {start}");
     }
     let past = source.get_read(bytes.len() as u64 + 1).unwrap_err();

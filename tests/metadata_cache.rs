@@ -1,0 +1,17 @@
+//! The metadata cache: age, bound, one load at a time, invalidation, passes, warm-up.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "metadata_cache/age.rs"]
+mod age;
+#[path = "metadata_cache/bound.rs"]
+mod bound;
+#[path = "metadata_cache/flights.rs"]
+mod flights;
+#[path = "metadata_cache/local.rs"]
+mod local;
+#[path = "metadata_cache/prefetch.rs"]
+mod prefetch;
+#[path = "metadata_cache/support.rs"]
+mod support;
+#[path = "metadata_cache/warmup.rs"]
+mod warmup;

@@ -1,0 +1,219 @@
+//! No answer is older than it may be; what was written is seen at once after it was invalidated.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use feedwater::cache::{Departure, ManualClock, Presence, Validation};
+use feedwater::{ErrorKind, Version};
+use proptest::prelude::*;
+
+use crate::support::{Fake, attributes, options, tag};
+
+#[test]
+fn a_second_question_costs_no_call_until_the_answer_is_too_old() {
+    let (fake, clock) = (Arc::new(Fake::with(["/a/f"])), Arc::new(ManualClock::new()));
+    let cache = options(&fake, &clock).build().unwrap();
+    assert_eq!(cache.stat("/a/f").unwrap(), attributes(1));
+    fake.put("/a/f", 2);
+    clock.advance(Duration::from_millis(1999));
+    assert_eq!(cache.stat("/a//f/").unwrap().size(), 1);
+    assert_eq!(fake.stats(), 1);
+    clock.advance(Duration::from_millis(1));
+    assert_eq!(cache.stat("/a/f").unwrap().size(), 2);
+    assert_eq!(cache.list("/a").unwrap().len(), 1);
+    fake.put("/a/g", 1);
+    clock.advance(Duration::from_secs(29));
+    assert_eq!(cache.list("/a").unwrap().len(), 1);
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(cache.list("/a/.").unwrap().len(), 2);
+    let metrics = cache.metrics();
+    assert_eq!((metrics.hits, metrics.misses, metrics.stale), (2, 4, 2));
+    assert_eq!(metrics.backend_calls, 4);
+}
+
+#[test]
+fn immutable_answers_never_grow_too_old_but_can_be_invalidated() {
+    let (fake, clock) = (Arc::new(Fake::with(["/a/f"])), Arc::new(ManualClock::new()));
+    let cache = options(&fake, &clock).immutable(true).build().unwrap();
+    cache.stat("/a/f").unwrap();
+    cache.list("/a").unwrap();
+    fake.put("/a/f", 2);
+    fake.put("/a/g", 2);
+    clock.advance(Duration::from_secs(1_000_000));
+    assert_eq!(cache.stat("/a/f").unwrap().size(), 1);
+    assert_eq!(cache.list("/a").unwrap().len(), 1);
+    cache.invalidate("/a/f");
+    assert_eq!(cache.stat("/a/f").unwrap().size(), 2);
+    assert_eq!(cache.list("/a").unwrap().len(), 2);
+}
+
+#[test]
+fn an_absent_path_is_asked_each_time_unless_that_is_wanted_otherwise() {
+    let (fake, clock) = (Arc::new(Fake::with(["/a/f"])), Arc::new(ManualClock::new()));
+    let cache = options(&fake, &clock).build().unwrap();
+    for _ in 0..3 {
+        let error = cache.stat("/a/no").unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Io { op: "stat", .. }));
+        assert_eq!(error.io_kind(), std::io::ErrorKind::NotFound);
+    }
+    assert_eq!(fake.stats(), 3);
+    let why = cache.explain("/a/no").attributes;
+    assert!(
+        matches!(
+            why,
+            Presence::Gone {
+                why: Departure::Failed,
+                ..
+            }
+        ),
+        "{why:?}"
+    );
+
+    let second = Some(Duration::from_secs(1));
+    let cache = options(&fake, &clock).negative_ttl(second).build().unwrap();
+    cache.stat("/a/no").unwrap_err();
+    fake.put("/a/no", 1);
+    cache.stat("/a/no").unwrap_err();
+    assert_eq!(fake.stats(), 4);
+    clock.advance(Duration::from_secs(1));
+    cache.stat("/a/no").unwrap();
+    fake.remove("/a/no");
+    cache.invalidate("/a/no");
+    cache.stat("/a/no").unwrap_err();
+}
+
+#[test]
+fn a_parsed_value_lasts_as_long_as_the_version() {
+    let (fake, clock) = (Arc::new(Fake::default()), Arc::new(ManualClock::new()));
+    let cache = options(&fake, &clock).build().unwrap();
+    let get = |version: &Version, text: &'static str| {
+        let load = || Ok((text.to_owned(), 100));
+        (*cache.parsed::<String>("/f", version, load).unwrap()).clone()
+    };
+    assert_eq!(get(&tag(1), "one"), "one");
+    clock.advance(Duration::from_secs(1_000_000));
+    assert_eq!(get(&tag(1), "again"), "one");
+    assert_eq!(get(&tag(2), "two"), "two");
+    // Another type is another value.
+    let number = cache.parsed::<u64>("/f", &tag(2), || Ok((7, 8))).unwrap();
+    assert_eq!((*number, get(&tag(2), "again")), (7, "two".to_owned()));
+    assert_eq!(cache.explain("/f").parsed, 2);
+    cache.invalidate("/f");
+    assert_eq!(cache.explain("/f").parsed, 0);
+    assert_eq!(get(&tag(2), "anew"), "anew");
+    assert_eq!(cache.metrics().stale, 1);
+}
+
+#[test]
+fn an_open_file_is_compared_with_what_is_kept_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("f");
+    std::fs::write(&path, "one").unwrap();
+    let hour = Duration::from_secs(3600);
+    let cache = feedwater::cache::CacheOptions::new()
+        .file_ttl(hour)
+        .build()
+        .unwrap();
+    let version = |path: &Path| {
+        let reader = cache.open(path).unwrap();
+        feedwater::Reader::source(&*reader).version().clone()
+    };
+    let first = version(&path);
+    assert_eq!(cache.validate(&path, &first), Validation::Unknown);
+    assert_eq!(cache.stat(&path).unwrap().version, first);
+    assert_eq!(cache.validate(&path, &first), Validation::Same);
+    let load = || Ok((1u32, 4));
+    cache.parsed::<u32>(&path, &first, load).unwrap();
+
+    // Another name for it changes only the change time.
+    std::fs::hard_link(&path, dir.path().join("g")).unwrap();
+    let touched = feedwater::open(&path).unwrap();
+    let touched = feedwater::Reader::source(&*touched).version().clone();
+    assert_eq!(touched, first);
+    assert_eq!(cache.validate(&path, &touched), Validation::Revalidate);
+    let reloaded = cache.parsed::<u32>(&path, &touched, || Ok((2, 4))).unwrap();
+    assert_eq!(*reloaded, 2);
+
+    assert_eq!(cache.stat(&path).unwrap().size(), 3);
+    std::fs::write(&path, "three").unwrap();
+    assert_eq!(cache.stat(&path).unwrap().size(), 3);
+    let changed = version(&path); // `open` validates
+    assert_eq!(cache.stat(&path).unwrap().version, changed);
+    assert_eq!(cache.stat(&path).unwrap().size(), 5);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Stat(u8),
+    List,
+    Write(u8),
+    Invalidate(u8),
+    InvalidateTree,
+    Wait(u16),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => (0u8..6).prop_map(Step::Stat),
+        1 => Just(Step::List),
+        3 => (0u8..6).prop_map(Step::Write),
+        1 => (0u8..6).prop_map(Step::Invalidate),
+        1 => Just(Step::InvalidateTree),
+        3 => (0u16..1500).prop_map(Step::Wait),
+    ];
+    prop::collection::vec(step, 1..120)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// With and without passes, each answer is one that was true within the time to live, and since the last invalidation.
+    #[test]
+    fn no_answer_is_older_than_it_may_be(steps in steps(), prefetch: bool) {
+        let clock = Arc::new(ManualClock::new());
+        let path = |n: u8| format!("/r/a/b/c/{n}");
+        let fake = Arc::new(Fake::with((0..6).map(path)));
+        let mut asked = feedwater::cache::PrefetchOptions::new()
+            .run(feedwater::cache::PrefetchRun::Inline);
+        if prefetch {
+            asked = asked.root("/r");
+        }
+        let cache = options(&fake, &clock).prefetch(asked).build().unwrap();
+        let (ttl, mut now) = (2000u64, 0u64);
+        // When each version of each file was replaced, and since when an answer may be from.
+        let mut versions: [Vec<(u64, u64)>; 6] = std::array::from_fn(|_| vec![(1, u64::MAX)]);
+        let mut since = [0u64; 6];
+        for step in steps {
+            match step {
+                Step::Stat(n) => {
+                    let got = cache.stat(path(n)).unwrap().size();
+                    let (_, until) = versions[n as usize].iter().find(|(v, _)| *v == got).unwrap();
+                    prop_assert!(now < until.saturating_add(ttl) || until == &u64::MAX);
+                    prop_assert!(*until > since[n as usize] || *until == u64::MAX, "invalidated");
+                }
+                Step::List => prop_assert_eq!(cache.list("/r/a/b/c").unwrap().len(), 6),
+                Step::Write(n) => {
+                    let all = &mut versions[n as usize];
+                    let last = all.last_mut().unwrap();
+                    let new = last.0 + 1;
+                    last.1 = now;
+                    all.push((new, u64::MAX));
+                    fake.put(path(n), new);
+                }
+                Step::Invalidate(n) => {
+                    cache.invalidate(path(n));
+                    since[n as usize] = now;
+                }
+                Step::InvalidateTree => {
+                    cache.invalidate_tree("/r/a");
+                    since = [now; 6];
+                }
+                Step::Wait(by) => {
+                    clock.advance(Duration::from_millis(u64::from(by)));
+                    now += u64::from(by);
+                }
+            }
+        }
+    }
+}
