@@ -26,6 +26,7 @@
 //! | to write files that appear whole or not at all | [`FileSink`], [`copy`](fn@copy) |
 //! | bytes on a device | [`Staged`], [`Transfer`] |
 //! | an engine of your own | [`Reader`], [`Batch::start`], and `conformance` (feature `testing`) |
+//! | attributes, listings and footers known already | `cache::MetadataCache` (feature `cache`) |
 //! | threads, rings and memory with bounds of your own | [`Engine`] |
 //! | to know by which rules ranges are read, and what was done | [`Opened`], [`Report`] |
 //!

@@ -74,7 +74,7 @@ impl MetadataBackend for Simulated {
         _detail: Detail,
         each: &mut dyn FnMut(ListEntry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        let mut names = 0;
+        let mut names = 0u64;
         let there = dir.to_str().is_some_and(|path| {
             self.trace.tree().list(path, |name, attributes| {
                 names += 1;

@@ -54,8 +54,9 @@ pub(crate) struct Place<'a> {
 
 impl Inner {
     pub(crate) fn new(options: CacheOptions) -> Self {
-        // A sixteenth for loads in flight, half as much for the memory of what left; the rest for entries.
-        let loads = (options.capacity / 16).max(2 << 10);
+        // A sixteenth for loads in flight, in a small cache more, so that one pass over a directory has room; half as much
+        // for the memory of what left; the rest for entries.
+        let loads = (options.capacity / 16).max((options.capacity / 4).min(256 << 10));
         let history = options.capacity / 32;
         let root = |path: &PathBuf| {
             use std::os::unix::ffi::OsStrExt;
@@ -176,8 +177,13 @@ impl Inner {
         (depth + 1 >= self.prefetch.depth).then(|| (self.store.hash(path), depth))
     }
 
-    /// The attributes of a path that a pass brought.
-    pub(crate) fn among_children(&self, place: &Place<'_>, now: u64) -> Option<Attributes> {
+    /// The attributes of a path that a pass brought; `ahead` if it was before they were asked for.
+    pub(crate) fn among_children(
+        &self,
+        place: &Place<'_>,
+        now: u64,
+        ahead: bool,
+    ) -> Option<Attributes> {
         let node = self.store.get(Kind::CHILDREN, place.path)?;
         let Value::Children(children) = &node.value else {
             return None;
@@ -185,7 +191,7 @@ impl Inner {
         if !self.is_fresh(&node, now) {
             return None;
         }
-        let found = children.take(place.name)?.clone();
+        let found = children.take(place.name, ahead)?.clone();
         node.usage.touch(now, self.half_life);
         Some(found)
     }

@@ -275,7 +275,7 @@ impl MetadataCache {
         let inner = &self.0;
         let place = inner.place(path);
         if let Some(place) = &place
-            && let Some(found) = inner.among_children(place, now)
+            && let Some(found) = inner.among_children(place, now, true)
         {
             inner.metrics.hits.add_one();
             if inner.directories.hit(place.dir, place.depth, now) {
@@ -287,7 +287,7 @@ impl MetadataCache {
         if let Some(place) = &place
             && inner.directories.missed(place.dir, place.depth, now)
             && pass::begin(inner, place.path, place.dir, now)
-            && let Some(found) = inner.among_children(place, now)
+            && let Some(found) = inner.among_children(place, now, false)
         {
             return Ok(found);
         }

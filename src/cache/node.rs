@@ -237,11 +237,12 @@ impl Children {
         self.table.rows.get(index).map(|row| &row.value)
     }
 
-    /// The same, and counts it as useful, once.
-    pub(crate) fn take(&self, name: &[u8]) -> Option<&Attributes> {
+    /// The same, and counts it as useful, once; not if it was asked for before the pass (`ahead` is false), as then the pass
+    /// foresaw nothing.
+    pub(crate) fn take(&self, name: &[u8], ahead: bool) -> Option<&Attributes> {
         let index = self.table.find(name)?;
         (!self.dead.get(index)).then_some(())?;
-        if self.used.set(index) {
+        if self.used.set(index) && ahead {
             self.metrics.prefetch_useful.add(1);
             self.root.useful(1);
         }

@@ -9,8 +9,8 @@ use super::clock::{Clock, MonotonicClock};
 use super::metadata::MetadataCache;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The least bound on bytes: below it not even one directory of a few files fits.
-pub const LEAST_CAPACITY: u64 = 16 << 10;
+/// The least bound on bytes: below it hardly a directory of some files fits.
+pub const LEAST_CAPACITY: u64 = 64 << 10;
 
 /// How a [`MetadataCache`] is set up; the default suits files that others may change.
 ///
@@ -61,9 +61,10 @@ impl CacheOptions {
         CacheOptions::default()
     }
 
-    /// The hard bound in bytes on entries, loads in flight and the memory of what left. Default 64 MiB, at least 16 KiB.
+    /// The hard bound in bytes on entries, loads in flight and the memory of what left. Default 64 MiB, at least 64 KiB.
     ///
-    /// Fifteen parts of sixteen at most are for entries. What an answer takes once it was handed out, after the cache let it go, is
+    /// A sixteenth (in caches below 4 MiB a quarter, up to 256 KiB) is for loads in flight, and so the most that one listing or pass can
+    /// have and be kept; a thirty-second for the memory of what left; the rest for entries. What an answer takes once it was handed out, after the cache let it go, is
     /// the holder's; so are the fixed tables: 160 bytes for each of [`PrefetchOptions::directories`], and some KiB of counters.
     #[must_use]
     pub fn capacity(mut self, bytes: u64) -> Self {
@@ -139,10 +140,10 @@ impl CacheOptions {
     /// Makes the cache. Starts no thread: the one for passes starts with the first pass.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] for a capacity below 16 KiB, and for a number of [`PrefetchOptions`] that makes no sense.
+    /// [`ErrorKind::InvalidOption`] for a capacity below 64 KiB, and for a number of [`PrefetchOptions`] that makes no sense.
     pub fn build(self) -> Result<MetadataCache> {
         if self.capacity < LEAST_CAPACITY {
-            return Err(invalid("the capacity is below 16 KiB"));
+            return Err(invalid("the capacity is below 64 KiB"));
         }
         if self.shards == Some(0) {
             return Err(invalid("a cache has at least one shard"));

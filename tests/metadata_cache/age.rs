@@ -181,33 +181,35 @@ proptest! {
         }
         let cache = options(&fake, &clock).prefetch(asked).build().unwrap();
         let (ttl, mut now) = (2000u64, 0u64);
-        // When each version of each file was replaced, and since when an answer may be from.
-        let mut versions: [Vec<(u64, u64)>; 6] = std::array::from_fn(|_| vec![(1, u64::MAX)]);
-        let mut since = [0u64; 6];
-        for step in steps {
+        // When, and in which step, each version of each file was replaced; and the step of the last invalidation.
+        const NOT_YET: (u64, usize) = (u64::MAX, usize::MAX);
+        let mut versions: [Vec<(u64, (u64, usize))>; 6] = std::array::from_fn(|_| vec![(1, NOT_YET)]);
+        let mut since = [0; 6];
+        for (number, step) in steps.into_iter().enumerate() {
             match step {
                 Step::Stat(n) => {
                     let got = cache.stat(path(n)).unwrap().size();
-                    let (_, until) = versions[n as usize].iter().find(|(v, _)| *v == got).unwrap();
-                    prop_assert!(now < until.saturating_add(ttl) || until == &u64::MAX);
-                    prop_assert!(*until > since[n as usize] || *until == u64::MAX, "invalidated");
+                    let known = versions[n as usize].iter().find(|(v, _)| *v == got);
+                    let (until, replaced) = known.unwrap().1;
+                    prop_assert!(now < until.saturating_add(ttl), "too old");
+                    prop_assert!(replaced >= since[n as usize], "invalidated");
                 }
                 Step::List => prop_assert_eq!(cache.list("/r/a/b/c").unwrap().len(), 6),
                 Step::Write(n) => {
                     let all = &mut versions[n as usize];
                     let last = all.last_mut().unwrap();
                     let new = last.0 + 1;
-                    last.1 = now;
-                    all.push((new, u64::MAX));
+                    last.1 = (now, number);
+                    all.push((new, NOT_YET));
                     fake.put(path(n), new);
                 }
                 Step::Invalidate(n) => {
                     cache.invalidate(path(n));
-                    since[n as usize] = now;
+                    since[n as usize] = number;
                 }
                 Step::InvalidateTree => {
                     cache.invalidate_tree("/r/a");
-                    since = [now; 6];
+                    since = [number; 6];
                 }
                 Step::Wait(by) => {
                     clock.advance(Duration::from_millis(u64::from(by)));

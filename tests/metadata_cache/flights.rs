@@ -23,8 +23,8 @@ fn many_misses_at_once_are_one_call() {
         let (door, start) = (Arc::new(Door::default()), Barrier::new(THREADS));
         let inside = door.clone();
         fake.on_call(move |_| inside.pass());
+        let asking = AtomicUsize::new(0);
         std::thread::scope(|scope| {
-            let asking = AtomicUsize::new(0);
             let (cache, start, asking) = (&cache, &start, &asking);
             for _ in 0..THREADS {
                 scope.spawn(move || {

@@ -142,6 +142,7 @@ impl TraceOptions {
 }
 
 /// One step of a trace.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// The attributes of a file are asked for.
