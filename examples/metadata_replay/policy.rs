@@ -56,13 +56,13 @@ impl Policy {
 
 /// An answer of a cache that knows nothing of metadata.
 #[derive(Clone)]
-enum Answer {
+pub(crate) enum Answer {
     Attributes(Box<Attributes>),
     Names(Arc<Vec<String>>),
 }
 
 /// Attributes and listings under one limit: a listing is its path with a slash at the end.
-type Asked = String;
+pub(crate) type Asked = String;
 
 pub(crate) enum Cache {
     None,

@@ -10,12 +10,27 @@ const NEWEST: f64 = 1.0 / 16.0;
 pub(crate) struct Costs {
     call: AtomicU64,
     byte: AtomicU64,
+    child: AtomicU64,
 }
 
 impl Costs {
     /// A call took so many nanoseconds.
     pub(crate) fn call(&self, nanos: u64) {
         mix(&self.call, nanos as f64 / 1e9);
+    }
+
+    /// A pass that brought so many children took so many nanoseconds.
+    pub(crate) fn pass(&self, children: u64, nanos: u64) {
+        if children > 0 {
+            mix(&self.child, nanos as f64 / 1e9 / children as f64);
+        }
+    }
+
+    /// How many children of a pass cost as much as one call; `None` before both were measured.
+    pub(crate) fn children_per_call(&self) -> Option<f64> {
+        let read = |cell: &AtomicU64| f64::from_bits(cell.load(Ordering::Relaxed));
+        let (call, child) = (read(&self.call), read(&self.child));
+        (call > 0.0 && child > 0.0).then(|| call / child)
     }
 
     /// Fetching so many bytes took so many nanoseconds.
@@ -60,5 +75,10 @@ mod tests {
         assert!((call - 200e-6).abs() < 1e-9 && (byte - 1e-6).abs() < 1e-12);
         costs.call(200_000_000);
         assert!(costs.measured().0 > 0.01);
+        assert_eq!(costs.children_per_call(), None);
+        costs.pass(0, 7);
+        costs.pass(100, 1_000_000);
+        let ratio = costs.measured().0 / 10e-6;
+        assert_eq!(costs.children_per_call(), Some(ratio));
     }
 }

@@ -199,6 +199,8 @@ pub(crate) struct Children {
     /// Those that were invalidated since.
     dead: Bits,
     root: Arc<Root>,
+    /// How many children cost as much as a call, as measured when the pass ended.
+    per_call: Option<f64>,
     metrics: Arc<Metrics>,
 }
 
@@ -207,6 +209,7 @@ impl Children {
         mut table: NameTable<Attributes>,
         lists: bool,
         root: Arc<Root>,
+        per_call: Option<f64>,
         metrics: Arc<Metrics>,
     ) -> Self {
         table.finish();
@@ -217,6 +220,7 @@ impl Children {
             used: Bits::new(count),
             dead: Bits::new(count),
             root,
+            per_call,
             metrics,
         }
     }
@@ -244,7 +248,7 @@ impl Children {
         (!self.dead.get(index)).then_some(())?;
         if self.used.set(index) && ahead {
             self.metrics.prefetch_useful.add(1);
-            self.root.useful(1);
+            self.root.useful(self.per_call);
         }
         self.table.rows.get(index).map(|row| &row.value)
     }

@@ -160,9 +160,10 @@ impl CacheOptions {
 /// it with the attributes of its children. Accesses that are answered by a pass do not count towards another; what a pass left out, or
 /// what was evicted since, does.
 ///
-/// A pass costs the root allowance, one for each child, and each child that is asked for gives back `1 / (1 − waste)`. A root whose
-/// allowance is used up is off: no pass below it, until useful children bring it back, or a cool-down (doubled each time)
-/// grants it a probe.
+/// A pass costs the root allowance, one for each child. A child that is asked for saved a call, and gives back as many as cost
+/// what a call costs, as measured on this backend: two at least, `1 / (1 − waste)` at most. So a listing that tells all
+/// attributes in one request may waste more than a directory whose children are asked for one by one. A root whose allowance is used up is
+/// off: no pass below it, until useful children bring it back, or a cool-down (doubled each time) grants it a probe.
 #[derive(Clone, Debug)]
 pub struct PrefetchOptions {
     pub(crate) roots: Vec<PathBuf>,
@@ -205,7 +206,7 @@ impl Default for PrefetchOptions {
             max_entries: 10_000,
             max_bytes: 4 << 20,
             max_time: Duration::from_secs(2),
-            waste: 0.5,
+            waste: 0.9,
             allowance: 4096,
             probe: 512,
             cool_down: Duration::from_secs(60),
@@ -277,7 +278,8 @@ impl PrefetchOptions {
         self
     }
 
-    /// Share of wasted children, from 0 up to below 1, above which a root is switched off. Default 0.5.
+    /// Share of wasted children, from 0 up to below 1, above which a root is switched off, however little they cost. Default 0.9; half
+    /// where a child costs as much as a call.
     #[must_use]
     pub fn waste(mut self, share: f64) -> Self {
         self.waste = share;

@@ -75,15 +75,18 @@ fn run(inner: &Inner, path: &[u8], dir: u64, root: &Arc<Root>) {
     inner.metrics.backend_entries.add(count);
     inner.metrics.prefetched.add(count);
     root.spend(count.max(1));
+    let answered = inner.now();
+    inner.costs.pass(count, answered.saturating_sub(now));
     let children = Children::new(
         gathered.table,
         gathered.lists,
         root.clone(),
+        inner.costs.children_per_call(),
         inner.metrics.clone(),
     );
     let when = When {
         asked: now,
-        answered: inner.now(),
+        answered,
     };
     let value = Value::Children(Box::new(children));
     let mut node = if inner.file_ttl == 0 && !inner.immutable {

@@ -7,10 +7,13 @@ use super::clock::nanos;
 use super::key::depth_below;
 use super::options::PrefetchOptions;
 
+/// What a useful child gives back at least: half of the children may be wasted even where each costs as much as a call.
+const LEAST_BACK: f64 = 2.0;
+
 /// A directory below which directories are fetched ahead, and its account.
 pub(crate) struct Root {
     pub(crate) path: Box<[u8]>,
-    /// What a useful child gives back, in children.
+    /// The most that a useful child gives back, in children.
     back: f64,
     /// The account never holds more, so that old merits do not pay for long waste.
     most: f64,
@@ -108,10 +111,14 @@ impl Root {
         self.account().left -= self.probe;
     }
 
-    pub(crate) fn useful(&self, children: u64) {
+    /// A child was asked for. It saved a call, so it gives back as many children as cost that much, but two at least, and
+    /// no more than the share of waste allows.
+    pub(crate) fn useful(&self, children_per_call: Option<f64>) {
+        let back =
+            children_per_call.map_or(self.back, |ratio| ratio.max(LEAST_BACK).min(self.back));
         let mut account = self.account();
-        account.useful = account.useful.saturating_add(children);
-        account.left = (account.left + children as f64 * self.back).min(self.most);
+        account.useful = account.useful.saturating_add(1);
+        account.left = (account.left + back).min(self.most);
         if account.left >= 1.0 {
             account.off = None;
             account.next_cool_down = self.cool_down;
@@ -151,7 +158,7 @@ mod tests {
     const MINUTE: u64 = 60_000_000_000;
 
     fn root() -> Root {
-        let options = PrefetchOptions::new().allowance(100).probe(10);
+        let options = PrefetchOptions::new().allowance(100).probe(10).waste(0.5);
         Root::new(b"/r", &options.cool_down(Duration::from_secs(60)))
     }
 
@@ -163,7 +170,7 @@ mod tests {
         assert_eq!(root.may_begin(1), (false, true));
         assert_eq!(root.may_begin(2), (false, false));
         assert!(!root.state().on);
-        root.useful(1);
+        root.useful(None);
         assert_eq!(root.may_begin(3), (true, false));
     }
 
@@ -175,11 +182,22 @@ mod tests {
                 let (on, _) = root.may_begin(0);
                 if on {
                     root.spend(100);
-                    root.useful(useful);
+                    (0..useful).for_each(|_| root.useful(None));
                 }
                 on
             });
             assert_eq!(passes.count() == 1000, lasts, "{useful}");
+        }
+    }
+
+    #[test]
+    fn what_a_useful_child_gives_back_follows_what_was_measured() {
+        let options = PrefetchOptions::new().allowance(1000).waste(0.9);
+        for (measured, back) in [(None, 10), (Some(0.1), 2), (Some(5.0), 5), (Some(83.0), 10)] {
+            let root = Root::new(b"/r", &options);
+            root.spend(900);
+            root.useful(measured);
+            assert_eq!(root.state().allowance, 100 + back, "{measured:?}");
         }
     }
 

@@ -258,7 +258,11 @@ fn a_root_that_wastes_is_off_until_it_cooled_down_and_on_when_it_is_useful() {
         .map(|d| files(&format!("/r/a/b/dir{d:02}"), 100))
         .collect();
     let all = dirs.concat();
-    let prefetch = inline().allowance(1000).probe(100).cool_down(60 * SECOND);
+    let prefetch = inline()
+        .allowance(1000)
+        .waste(0.5)
+        .probe(100)
+        .cool_down(60 * SECOND);
     let (fake, clock, cache) = cache(&all, prefetch);
     let three_of = |dir: &[String]| {
         dir[..3]
