@@ -91,7 +91,8 @@ impl Value {
 
 /// Weight of an entry under `key` whose value takes `more` bytes behind the node.
 pub(crate) fn weight(path: &[u8], more: u64) -> u64 {
-    OVERHEAD + path.len() as u64 + size_of::<Node>() as u64 + more
+    let fixed = OVERHEAD + path.len() as u64 + size_of::<Node>() as u64;
+    fixed.saturating_add(more)
 }
 
 impl Node {
