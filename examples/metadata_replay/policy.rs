@@ -87,6 +87,8 @@ impl Cache {
             CacheOptions::new()
                 .capacity(bytes_of_one(trace)? * capacity as u64)
                 .immutable(true)
+                // One, as which of several an entry falls into is decided by a hash that is another in each run.
+                .shards(1)
                 .backend(backend.clone())
                 .clock(clock.clone())
                 .prefetch(prefetch)
@@ -112,7 +114,7 @@ impl Cache {
                 NonZeroUsize::new(capacity).unwrap_or(NonZeroUsize::MIN),
             )),
             Policy::Moka => Cache::Moka(moka::sync::Cache::new(capacity as u64)),
-            Policy::QuickCache => Cache::QuickCache(quick_cache::sync::Cache::new(capacity)),
+            Policy::QuickCache => Cache::QuickCache(one_shard(capacity)),
             Policy::NoPrefetch => Cache::Ours {
                 cache: ours(PrefetchOptions::new())?,
                 warm_up: None,
@@ -194,6 +196,24 @@ impl Cache {
             Cache::None | Cache::Ours { .. } => {}
         }
         Ok((answer, false))
+    }
+}
+
+fn one_shard(capacity: usize) -> quick_cache::sync::Cache<Asked, Answer> {
+    let options = quick_cache::OptionsBuilder::new()
+        .estimated_items_capacity(capacity)
+        .weight_capacity(capacity as u64)
+        .shards(1)
+        .build();
+    match options {
+        Ok(options) => quick_cache::sync::Cache::with_options(
+            options,
+            Default::default(),
+            Default::default(),
+            Default::default(),
+        ),
+        // Both numbers that it asks for are set.
+        Err(_) => quick_cache::sync::Cache::new(capacity),
     }
 }
 
