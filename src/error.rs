@@ -111,6 +111,12 @@ pub enum ErrorKind {
         /// Most bytes taken from such a source.
         cap: u64,
     },
+    /// There are more things than the cap. Raise it, or take them in parts.
+    #[error("there are more than {cap}, the most that were allowed")]
+    TooMany {
+        /// The cap.
+        cap: u64,
+    },
     /// An option has a value that makes no sense.
     #[error("invalid option: {what}")]
     InvalidOption {
@@ -370,6 +376,7 @@ impl Error {
             | ErrorKind::UnsupportedFeature { .. } => io::ErrorKind::Unsupported,
             ErrorKind::OutOfMemory { .. } => io::ErrorKind::OutOfMemory,
             ErrorKind::TooLarge { .. } => io::ErrorKind::FileTooLarge,
+            ErrorKind::TooMany { .. } => io::ErrorKind::QuotaExceeded,
             ErrorKind::TimedOut => io::ErrorKind::TimedOut,
             ErrorKind::Changed { .. }
             | ErrorKind::Malformed { .. }

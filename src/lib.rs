@@ -1,5 +1,5 @@
 //! Brings the bytes of files to where they are needed, in host memory or (by a [`Transfer`] of yours) on a device, as fast
-//! as the machine allows, and says which way it chose.
+//! as the machine allows, and says which way it chose; and decodes the columns, records, tensors and arrays in them.
 //!
 //! ```
 //! use feedwater::{ChunkOptions, ReaderExt};
@@ -21,6 +21,7 @@
 //! | what you want | where to begin |
 //! |---|---|
 //! | to read files | [`open`], [`OpenOptions`], and the methods of [`ReaderExt`] |
+//! | many files, whole | [`read_files`], [`stat_files`], [`walk`] |
 //! | many ranges into slices of your own, on this thread | [`Reader::read_now`], [`ReadInto`] |
 //! | many ranges into blocks, not waiting | [`Batch`], [`BlockMut`], [`Pool`] |
 //! | to write files that appear whole or not at all | [`FileSink`], [`copy`](fn@copy) |
@@ -28,6 +29,11 @@
 //! | an engine of your own | [`Reader`], [`Batch::start`], and `conformance` (feature `testing`) |
 //! | attributes, listings and footers known already | `cache::MetadataCache` (feature `cache`) |
 //! | threads, rings and memory with bounds of your own | [`Engine`] |
+//! | columns of Parquet files | `parquet::scan` (feature `parquet`) |
+//! | records of TFRecord files, and columns of the examples in them | `tfrecord::records`, `tfrecord::examples` (feature `tfrecord`) |
+//! | tensors of safetensors files | `safetensors::open` (feature `safetensors`) |
+//! | arrays of .npy and .npz files | `npy::open`, `npy::open_npz` (feature `npy`) |
+//! | to know which of these a file is | [`Format::of`] |
 //! | to know by which rules ranges are read, and what was done | [`Opened`], [`Report`] |
 //!
 //! # What holds everywhere
@@ -41,8 +47,13 @@
 //! [`Chunks`]) blocks its thread.
 //!
 //! # Features
-//! `io-uring` (default) brings reads by the kernel's rings (Linux), `mmap` (default) views of mappings, `testing` the
-//! conformance suite and fault injection; `full` all.
+//! `io-uring` (default) brings reads by the kernel's rings (Linux), `mmap` (default) views of mappings, `parquet`,
+//! `tfrecord`, `safetensors` and `npy` the decoding of these formats, `testing` the conformance suite and fault injection;
+//! `full` all. A feature only adds.
+//!
+//! Types of other crates that are part of this crate's interface: `bytes` 1; with `parquet` and `tfrecord` those of
+//! `arrow-array` and `arrow-schema` 60, with `parquet` also of `parquet` 60, with `safetensors` the `Dtype` of
+//! `safetensors` 0.8.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(not(target_pointer_width = "64"))]
@@ -58,6 +69,7 @@ mod buffer;
 pub mod cache;
 mod decode;
 mod error;
+mod files;
 mod format;
 mod open;
 mod reader;
@@ -79,6 +91,10 @@ pub use buffer::{
     Block, BlockMut, DeviceBytes, HostMemory, Memory, Place, Pool, PoolOptions, PoolStats,
 };
 pub use error::{Error, ErrorKind, FileKind, RecordCheck, Refusal, Result};
+pub use files::{
+    Answer, Entries, EntryKind, FileAttributes, FileContent, FileResult, FileStream, Files,
+    FilesReport, FilesWay, ManyFiles, Walk, WalkEntry, WalkStream, read_files, stat_files, walk,
+};
 pub use format::detect::{Format, UnknownFormat};
 pub use open::{
     Candidate, DeviceProfile, Engine, EngineOptions, OpenOptions, Opened, Opening, Report,

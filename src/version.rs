@@ -65,6 +65,30 @@ impl From<&Metadata> for FileVersion {
     }
 }
 
+impl FileVersion {
+    /// From what `stat` tells. The fields of `stat` have other types on other systems and architectures.
+    #[allow(
+        clippy::unnecessary_cast,
+        clippy::useless_conversion,
+        clippy::cast_lossless
+    )]
+    pub(crate) fn from_stat(stat: &rustix::fs::Stat) -> Self {
+        FileVersion {
+            dev: stat.st_dev as u64,
+            inode: stat.st_ino as u64,
+            size: stat.st_size as u64,
+            mtime: Timestamp {
+                seconds: stat.st_mtime as i64,
+                nanoseconds: stat.st_mtime_nsec as u32,
+            },
+            ctime: Timestamp {
+                seconds: stat.st_ctime as i64,
+                nanoseconds: stat.st_ctime_nsec as u32,
+            },
+        }
+    }
+}
+
 impl PartialEq for FileVersion {
     fn eq(&self, other: &Self) -> bool {
         (self.dev, self.inode, self.size, self.mtime)

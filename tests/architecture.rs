@@ -17,8 +17,14 @@ const LAYERS: &[(&str, &[&str])] = &[
         &["backend", "reader", "buffer", "error", "version", "sys"],
     ),
     (
-        "cache",
+        "files",
         &["open", "reader", "buffer", "error", "version", "sys"],
+    ),
+    (
+        "cache",
+        &[
+            "files", "open", "reader", "buffer", "error", "version", "sys",
+        ],
     ),
     ("write", &["reader", "buffer", "error", "version", "sys"]),
     ("format", &["error"]),

@@ -1,6 +1,8 @@
 //! The example `feed`, run as a user runs it.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod common;
+
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -10,14 +12,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use parquet::arrow::ArrowWriter;
 use serde_json::Value;
 use tempfile::TempDir;
 
-const KEYS: [&str; 8] = [
+const KEYS: [&str; 13] = [
     "path",
     "bytes",
     "seconds",
@@ -26,25 +28,15 @@ const KEYS: [&str; 8] = [
     "cache",
     "requests",
     "refused",
+    "format",
+    "rows",
+    "columns",
+    "decode_seconds",
+    "decoded_bytes",
 ];
 
-/// The example beside this test, built if `cargo test --test feed` did not.
 fn program() -> PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let program = BUILT.get_or_init(|| {
-        let test = std::env::current_exe().unwrap();
-        let profile = test.ancestors().nth(2).unwrap();
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--example", "feed", "--target-dir"]);
-        build.arg(profile.parent().unwrap());
-        if profile.ends_with("release") {
-            build.arg("--release");
-        }
-        build.current_dir(env!("CARGO_MANIFEST_DIR"));
-        assert!(build.status().unwrap().success());
-        profile.join("examples/feed")
-    });
-    program.clone()
+    common::example::example("feed")
 }
 
 fn feed<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Output {
@@ -117,10 +109,19 @@ fn without_paths_it_makes_a_data_set_and_removes_it() {
     assert_eq!((code, &*err), (0, ""), "{out}");
     assert!(out.contains("raw.bin: 64.0 MiB in "), "{out}");
     assert!(
-        out.contains("  Parquet: 600000 rows in 5 row groups\n"),
+        out.contains("  parquet: 600000 rows of 3 columns, "),
         "{out}"
     );
-    assert!(out.contains("DOUBLE score;"), "{out}");
+    assert!(out.contains("    score: Float64\n"), "{out}");
+    assert!(
+        out.contains("  tfrecord: 20000 rows of 3 columns, "),
+        "{out}"
+    );
+    assert!(
+        out.contains("  safetensors: 4 rows of 4 columns, "),
+        "{out}"
+    );
+    assert!(out.contains("  npy: 1000 rows of 1 column, "), "{out}");
     assert!(out.contains("empty: 0 bytes\n"), "{out}");
     assert!(out.contains("  not mmap: needs the promise"), "{out}");
     assert!(!out.contains('\x1b'), "no terminal, no escapes: {out:?}");
@@ -268,6 +269,15 @@ fn json_has_its_keys_and_nothing_else() {
         (&0.into(), &Value::Null)
     );
     assert_eq!(objects[1]["cache"], Value::Null);
+    assert_eq!(some_object["format"], Value::Null);
+    let decoded = &objects[2];
+    assert_eq!(decoded["format"], "parquet");
+    assert_eq!(
+        (&decoded["rows"], &decoded["columns"]),
+        (&4321.into(), &1.into())
+    );
+    assert!(decoded["decode_seconds"].as_f64().unwrap() > 0.0);
+    assert!(decoded["decoded_bytes"].as_u64().unwrap() >= 8 * 4321);
 }
 
 #[test]
@@ -314,7 +324,7 @@ fn json_comparison_has_each_way_in_each_state() {
         assert_eq!(err, "");
     }
     for (line, object) in out.lines().zip(&objects) {
-        assert_eq!(keys(line), KEYS);
+        assert_eq!(keys(line), KEYS[..8]);
         assert_eq!(object["bytes"], 300_000);
         let plain = object["engine"].as_str().unwrap().contains("::");
         assert_eq!(object["requests"].is_null(), plain, "{line}");
@@ -425,16 +435,13 @@ fn reading_by_mmap_brings_every_page() {
 }
 
 #[test]
-fn damaged_parquet_is_read_and_the_damage_told() {
+fn what_is_damaged_is_read_and_fails_to_decode() {
     let dir = dir();
     let whole = table(&dir);
     let (code, out, _) = outcome(&feed([&whole]));
     assert_eq!(code, 0);
-    assert!(
-        out.contains("  Parquet: 4321 rows in 1 row group\n"),
-        "{out}"
-    );
-    assert!(out.contains("INT64 number;"), "{out}");
+    assert!(out.contains("  parquet: 4321 rows of 1 column, "), "{out}");
+    assert!(out.contains("    number: Int64\n"), "{out}");
     let content = fs::read(&whole).unwrap();
     let footer_len = content.len() - 8;
     let mut huge_footer = content.clone();
@@ -450,10 +457,68 @@ fn damaged_parquet_is_read_and_the_damage_told() {
     ] {
         let path = file(&dir, name, &damaged);
         let (code, out, err) = outcome(&feed([&path]));
-        assert_eq!((code, &*err), (0, ""), "{name}: {out}");
-        let told = out.matches("\n  Parquet metadata cannot be read: ").count();
-        assert_eq!(told, 1, "{name}: {out}");
-        assert!(out.starts_with(path.to_str().unwrap()), "{name}: {out}");
+        assert_eq!(code, 1, "{name}: {out}");
+        let path = path.to_str().unwrap();
+        assert!(out.starts_with(path), "{name}: {out}");
+        assert!(err.starts_with(&format!("feed: {path}")), "{name}: {err}");
+        assert_eq!(err.matches('\n').count(), 1, "{name}: {err}");
+    }
+}
+
+#[test]
+fn only_what_is_asked_for_is_decoded_and_explained() {
+    let dir = dir();
+    let path = dir.path().join("wide.parquet");
+    let column = |seed: i64| -> ArrayRef {
+        Arc::new(Int64Array::from_iter_values(
+            (0..200_000).map(|i| (i * i) ^ seed),
+        ))
+    };
+    let batch = RecordBatch::try_from_iter([("a", column(1)), ("b", column(2)), ("c", column(3))]);
+    let batch = batch.unwrap();
+    let mut writer =
+        ArrowWriter::try_new(File::create(&path).unwrap(), batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    let name = path.to_str().unwrap();
+    let args = [
+        "--columns=c,a",
+        "--rows=100..200",
+        "--threads=1",
+        "--explain",
+        name,
+    ];
+    let (code, out, err) = outcome(&feed(args));
+    assert_eq!((code, &*err), (0, ""), "{out}");
+    assert!(
+        out.starts_with(&format!("{name}:\n  parquet: 100 rows of 2 columns, ")),
+        "{out}"
+    );
+    assert!(out.contains("  read for it: "), "{out}");
+    let (code, out, err) = outcome(&feed(["--json", "--rows=100..200", name]));
+    assert_eq!((code, &*err), (0, ""), "{out}");
+    let object = &objects(&out)[0];
+    assert_eq!(
+        (&object["rows"], &object["columns"]),
+        (&100.into(), &3.into())
+    );
+    for args in [
+        ["--columns=a,z", name],
+        ["--rows=199999..200001", name],
+        ["--format=npy", name],
+    ] {
+        let (code, out, err) = outcome(&feed(args));
+        assert_eq!((code, &*out), (1, ""), "{args:?}");
+        assert!(
+            err.starts_with("feed: ") && err.matches('\n').count() == 1,
+            "{err}"
+        );
+    }
+    // Neither is anything that can be decoded.
+    let (text, empty) = (file(&dir, "text", b"words"), file(&dir, "empty", b""));
+    for path in [text, empty] {
+        let (code, _, err) = outcome(&feed([OsStr::new("--explain"), path.as_os_str()]));
+        assert_eq!(code, 1, "{err}");
     }
 }
 
@@ -504,6 +569,11 @@ fn wrong_options_show_the_usage() {
         &["--turns", "0", "--compare"],
         &["--turns", "3"],
         &["--json=yes"],
+        &["--format", "csv"],
+        &["--rows", "5"],
+        &["--rows", "5..4"],
+        &["--threads", "0"],
+        &["--compare", "--explain"],
     ] {
         let (code, out, err) = outcome(&feed(args));
         assert_eq!((code, &*out), (2, ""), "{args:?}");

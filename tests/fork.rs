@@ -444,6 +444,50 @@ fn tickets_in_a_child_do_nothing_to_the_parent() {
     assert_eq!(blocks[0].as_host().unwrap()[..], content()[..10]);
 }
 
+/// Threads that decoded and wait for more stay with the parent.
+#[test]
+fn scans_and_their_threads() {
+    use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+    use feedwater::parquet::{Batches, scan};
+
+    const ROWS: usize = 10_000;
+    let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..ROWS as i64));
+    let table = RecordBatch::try_from_iter([("n", column.clone()), ("m", column)]).unwrap();
+    let mut file = Vec::new();
+    let mut writer = parquet::arrow::ArrowWriter::try_new(&mut file, table.schema(), None).unwrap();
+    writer.write(&table).unwrap();
+    writer.close().unwrap();
+    let begin = || {
+        let reader = Arc::new(MemoryReader::new(file.clone()));
+        scan(reader).threads(2).batch_rows(100).batches()
+    };
+    let rows = |batches: Batches| -> Result<usize> {
+        let mut rows = 0;
+        for batch in batches {
+            rows += batch?.num_rows();
+        }
+        Ok(rows)
+    };
+
+    assert_eq!(rows(begin().unwrap()).unwrap(), ROWS);
+    let mut begun = begin().unwrap();
+    assert_eq!(begun.next().unwrap().unwrap().num_rows(), 100);
+    let mut parents = Some(begun);
+    in_child(|| {
+        let mut begun = parents.take().unwrap();
+        checks! {
+            1: begun.next().is_some_and(|next| next.is_err_and(|error| is_forked(&error)));
+            2: begun.next().is_none();
+            3: { drop(begun); true };
+            4: begin().and_then(rows).is_ok_and(|rows| rows == ROWS);
+            5: begin().and_then(rows).is_ok_and(|rows| rows == ROWS);
+            6: begin().is_ok();
+        }
+    });
+    assert_eq!(rows(parents.take().unwrap()).unwrap(), ROWS - 100);
+    assert_eq!(rows(begin().unwrap()).unwrap(), ROWS);
+}
+
 /// All of these once more, where the system offers less.
 #[cfg(target_os = "linux")]
 mod again {
@@ -475,4 +519,45 @@ mod again {
     fn memlock_0() {
         again(&MEMLOCK_0, &[], 7);
     }
+}
+
+#[test]
+fn many_files_that_were_begun_are_the_parents_and_others_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths: Vec<_> = (0..100).map(|i| dir.path().join(format!("{i}"))).collect();
+    for path in &paths {
+        std::fs::write(path, content()).unwrap();
+    }
+    let mut files = feedwater::read_files(&paths).into_iter();
+    let mut entries = feedwater::walk(dir.path()).into_iter();
+    assert!(files.next().unwrap().result.is_ok());
+    assert!(entries.next().unwrap().result.is_ok());
+    in_child(|| {
+        let forked = |result: Result<()>| result.is_err_and(|error| is_forked(&error));
+        if !files
+            .next()
+            .is_some_and(|file| forked(file.result.map(drop)))
+        {
+            return 1;
+        }
+        if !entries
+            .next()
+            .is_some_and(|entry| forked(entry.result.map(drop)))
+        {
+            return 2;
+        }
+        if files.next().is_some() || entries.next().is_some() {
+            return 3;
+        }
+        let again = feedwater::read_files(&paths).into_iter();
+        if again.filter(|file| file.result.is_ok()).count() != 100 {
+            return 4;
+        }
+        let again = feedwater::walk(dir.path()).into_iter();
+        if again.filter(|entry| entry.result.is_ok()).count() != 100 {
+            return 5;
+        }
+        0
+    });
+    assert_eq!((files.count(), entries.count()), (99, 99));
 }

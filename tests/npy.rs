@@ -2,13 +2,15 @@
 //! crate; and what is asked for.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod common;
+
 use std::io::{Cursor, Write};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use feedwater::npy::{
-    Archive, Array, ArrayFile, Dtype, Endian, Kind, Order, open, open_async, open_zip, save,
+    Archive, Array, ArrayFile, Dtype, Endian, Kind, Order, open, open_async, open_npz, save,
 };
 use feedwater::{
     Batch, Error, ErrorKind, MemoryReader, OpenOptions, Pending, ReadInto, Reader, Result, Source,
@@ -501,7 +503,7 @@ fn archive(members: &[(&str, CompressionMethod, &[u8])], large: bool) -> Vec<u8>
 }
 
 fn zipped(bytes: impl Into<Bytes>) -> Result<Archive<MemoryReader>> {
-    open_zip(Arc::new(MemoryReader::named("archive", bytes)))
+    open_npz(Arc::new(MemoryReader::named("archive", bytes)))
 }
 
 const STORED: CompressionMethod = CompressionMethod::Stored;
@@ -549,13 +551,51 @@ fn arrays_of_an_archive() {
         );
         let error = archive
             .clone()
-            .most_inflated(99_999)
+            .max_inflated(99_999)
             .array("sub/y")
             .unwrap_err();
         let refused = matches!(error.kind(), ErrorKind::OutOfMemory { wanted, cap: 99_999 } if *wanted == y.len() as u64);
         assert!(refused, "{error}");
     }
     assert_eq!(zipped(archive(&[], false)).unwrap().names().len(), 0);
+}
+
+/// Memory that cannot be had is an error; elsewhere, what is wrong with the member comes out.
+#[test]
+fn a_member_that_promises_more_than_there_is_memory_is_refused() {
+    const PROMISED: u32 = u32::MAX - 1;
+    let content: Vec<u8> = (0..6u32 << 20).map(|i| (i >> 7) as u8).collect();
+    let mut bytes = archive(&[("x.npy", STORED, &content)], false);
+    let entry = find(&bytes, b"PK\x01\x02", 0);
+    for (at, with) in [(8, 8u32), (entry + 10, 8)] {
+        bytes[at..at + 2].copy_from_slice(&with.to_le_bytes()[..2]); // deflated
+    }
+    bytes[entry + 24..entry + 28].copy_from_slice(&PROMISED.to_le_bytes());
+    let archive = zipped(bytes).unwrap().max_inflated(u64::MAX);
+    let error = archive.array("x").unwrap_err();
+    match error.kind() {
+        ErrorKind::OutOfMemory { wanted, .. } => assert_eq!(*wanted, u64::from(PROMISED)),
+        ErrorKind::Malformed { .. } => assert_eq!(common::confinement(), None, "{error}"),
+        _ => panic!("{error}"),
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod again {
+    use super::common::confined::{Confinement, FREE, again};
+
+    #[test]
+    fn with_little_memory() {
+        let how = Confinement {
+            name: "little-memory",
+            needs: "rlimits",
+            // Address space in bytes.
+            limit: Some((libc::RLIMIT_AS as i32, 2 << 30)),
+            threads: Some(1),
+            ..FREE
+        };
+        again(&how, &["a_member_that_promises"], 1);
+    }
 }
 
 #[test]
@@ -565,7 +605,7 @@ fn a_stored_member_is_read_in_place() {
     let len = bytes.len() as u64;
     let start = bytes.windows(6).position(|at| at == b"\x93NUMPY").unwrap() as u64;
     let reader = Recording::new(bytes);
-    let archive = open_zip(reader.clone()).unwrap();
+    let archive = open_npz(reader.clone()).unwrap();
     assert_eq!(
         reader.take(),
         [len - (65_536 + 98)..len],
@@ -814,7 +854,7 @@ fn a_directory_that_is_long_takes_a_second_request() {
         .map(|name| (name.as_str(), STORED, &x[..]))
         .collect();
     let reader = Recording::new(archive(&members, false));
-    let archive = open_zip(reader.clone()).unwrap();
+    let archive = open_npz(reader.clone()).unwrap();
     assert_eq!(reader.take().len(), 2);
     let last = archive.names().last().unwrap();
     assert_eq!(archive.array(last).unwrap().load().wait().unwrap().len(), 3);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use feedwater::fault::{Faults, Faulty};
-use feedwater::parquet::{Source, WriteOptions};
+use feedwater::parquet::{Source, WriterOptions};
 use feedwater::{ErrorKind, MemoryReader, Reader};
 use futures::executor::block_on;
 use futures::{StreamExt, TryStreamExt};
@@ -38,7 +38,7 @@ fn file(rows: i64) -> Vec<u8> {
         .set_write_batch_size(500)
         .set_dictionary_enabled(false)
         .build();
-    let options = WriteOptions::new().properties(properties);
+    let options = WriterOptions::new().properties(properties);
     let mut writer = options.create(&path, batch.schema()).unwrap();
     writer.write(&batch).unwrap();
     let (version, footer) = writer.commit().unwrap();
@@ -152,7 +152,7 @@ fn of_mixed_ranges_each_gets_its_own_bytes() {
 fn what_is_read_ahead_is_read_once() {
     let bytes = file(45_000);
     for read in [blocking, in_tasks] {
-        for window in [0, 300_000, u64::MAX] {
+        for window in [0, 300_000, usize::MAX] {
             let (reader, source) = memory(&bytes);
             let footer = footer_of(&source);
             let columns = ProjectionMask::all();

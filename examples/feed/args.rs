@@ -1,9 +1,10 @@
 //! What was asked for on the command line.
 
 use std::num::NonZeroU32;
+use std::ops::Range;
 use std::path::PathBuf;
 
-use feedwater::Route;
+use feedwater::{Format, Route};
 use lexopt::{Arg, Parser, ValueExt};
 
 pub(crate) const USAGE: &str =
@@ -15,12 +16,12 @@ feed: reads files as fast as this machine allows, and says how it did it
 Usage: feed [OPTION…] [--] [PATH…]
 
 Each PATH is opened, read from its first byte to its last, and described: size,
-speed, requests, the route taken, and why the other routes were not. Of a
-Parquet file (one that begins with PAR1) rows and schema are shown too. Files up
+speed, requests, the route taken, and why the other routes were not. Files up
 to 1 GiB (or a quarter of the memory, if that is less) are read into one block
 of memory, larger ones are streamed in chunks, of which at most 64 MiB are held.
-Without a PATH a small data set is made in a temporary folder and removed at the
-end.
+What is Parquet, TFRecord, safetensors, .npy or .npz by its content is decoded
+then, by a reader of its own: rows, columns and the rate are shown. Without a
+PATH a small data set is made in a temporary folder and removed at the end.
 
 Options:
   --engine ENGINE      Read by this engine and no other:
@@ -37,6 +38,16 @@ Options:
                        the other. Default 5.
   --profiles FILE      Use what FILE says of how fast devices stream, if it is
                        there, and write what is known at the end to it.
+  --format FORMAT      Decode as parquet, tfrecord, safetensors, npy or npz,
+                       whatever the content says.
+  --columns A,B        Decode only these columns, features or tensors.
+  --rows A..B          Decode only these rows: from A, counted from 0, to before
+                       B.
+  --threads N          Threads that decode. Default: the library's.
+  --explain            Show what is read to decode it and why: ranges, bytes
+                       needed and read, row groups and pages left out.
+                       With any of these five a PATH is only decoded, not read
+                       from end to end before, and has to have a format.
   --json               Print one JSON object a line and nothing else.
   -h, --help           Print this and exit.
   -V, --version        Print the version and exit.
@@ -66,12 +77,18 @@ error. The mmap engine has `read` a page when it touched a byte of it.
                the start. null: something between, or not known
   requests     made to the system (null for std::fs::read and tokio::fs)
   refused      list of {engine, why}: the routes not used
-With --compare there is one object for each way and cache state. A PATH that
+  format       what it was decoded as; null, as the next four, if it was not
+  rows         that were decoded: rows, records, tensors
+  columns      of a row
+  decode_seconds  of wall time
+  decoded_bytes   of the columns in memory
+With --compare there is one object for each way and cache state, without the
+last five. A PATH that
 fails gives {path, error}.
 
 Exit status: 0 if every PATH was read, 1 if one was not, 2 for a wrong option.
-Damaged Parquet metadata is reported, but not a failure: the bytes were read. An
-empty file is none either.
+A file that has a format and cannot be decoded is a failure, although its bytes
+were read. An empty file is none.
 ";
 
 pub(crate) enum Command {
@@ -89,6 +106,20 @@ pub(crate) struct Args {
     /// Where to keep what was found out about devices.
     pub(crate) profiles: Option<PathBuf>,
     pub(crate) json: bool,
+    /// `None`: by its content.
+    pub(crate) format: Option<Format>,
+    pub(crate) columns: Option<Vec<String>>,
+    pub(crate) rows: Option<Range<u64>>,
+    pub(crate) threads: Option<usize>,
+    pub(crate) explain: bool,
+}
+
+impl Args {
+    /// Something is said about decoding: that is what is wanted, not all bytes.
+    pub(crate) fn only_decode(&self) -> bool {
+        let asked = self.format.is_some() || self.columns.is_some() || self.rows.is_some();
+        asked || self.threads.is_some() || self.explain
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -126,6 +157,11 @@ pub(crate) fn parse() -> Result<Command, lexopt::Error> {
         turns: TURNS,
         profiles: None,
         json: false,
+        format: None,
+        columns: None,
+        rows: None,
+        threads: None,
+        explain: false,
     };
     let mut turns = None;
     let mut parser = Parser::from_env();
@@ -137,6 +173,17 @@ pub(crate) fn parse() -> Result<Command, lexopt::Error> {
             Arg::Long("turns") => turns = Some(parser.value()?.parse()?),
             Arg::Long("profiles") => args.profiles = Some(parser.value()?.into()),
             Arg::Long("json") => args.json = true,
+            Arg::Long("format") => args.format = Some(parser.value()?.parse()?),
+            Arg::Long("columns") => {
+                let names = parser.value()?.string()?;
+                args.columns = Some(names.split(',').map(String::from).collect());
+            }
+            Arg::Long("rows") => args.rows = Some(parser.value()?.parse_with(rows)?),
+            Arg::Long("threads") => {
+                let threads: NonZeroU32 = parser.value()?.parse()?;
+                args.threads = Some(threads.get() as usize);
+            }
+            Arg::Long("explain") => args.explain = true,
             Arg::Short('h') | Arg::Long("help") => {
                 let engines = engines().replace(" mmap", "\n                       mmap");
                 return Ok(Command::Show(HELP.replace("{engines}", &engines)));
@@ -152,8 +199,19 @@ pub(crate) fn parse() -> Result<Command, lexopt::Error> {
     if turns.is_some() && !args.compare {
         return Err("--turns is for --compare".into());
     }
+    if args.compare && args.only_decode() {
+        return Err("--compare reads files, and does not decode them".into());
+    }
     args.turns = turns.unwrap_or(TURNS);
     Ok(Command::Feed(args))
+}
+
+fn rows(text: &str) -> Result<Range<u64>, String> {
+    let bounds = text.split_once("..");
+    let bounds = bounds.and_then(|(start, end)| Some(start.parse().ok()?..end.parse().ok()?));
+    bounds
+        .filter(|rows: &Range<u64>| rows.start <= rows.end)
+        .ok_or_else(|| "rows are given as FROM..TO, as in 0..100".into())
 }
 
 fn engine(name: &str) -> Result<Choice, String> {

@@ -5,9 +5,11 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::compare::{Comparison, Row};
+use crate::decode::Decoded;
 use crate::read::Done;
 
-pub(crate) fn done(path: &Path, done: &Done) -> String {
+/// `done`: of reading it from end to end, or if that was not asked for, of decoding it.
+pub(crate) fn done(path: &Path, done: &Done, decoded: Option<&Decoded>) -> String {
     object(&[
         ("path", path_value(path)),
         ("bytes", done.report.len.into()),
@@ -20,6 +22,11 @@ pub(crate) fn done(path: &Path, done: &Done) -> String {
         ("cache", done.cache.map(|cache| cache.name()).into()),
         ("requests", done.report.counters.requests.into()),
         ("refused", refused(done.report.refused())),
+        ("format", decoded.map(|d| d.format.name()).into()),
+        ("rows", decoded.map(|d| d.rows).into()),
+        ("columns", decoded.map(|d| d.schema.fields().len()).into()),
+        ("decode_seconds", decoded.map(|d| d.spent.seconds).into()),
+        ("decoded_bytes", decoded.map(|d| d.bytes).into()),
     ])
 }
 

@@ -8,14 +8,16 @@
 //! `args.rs` has the manual, `read.rs` is what a program of yours would do.
 
 mod args;
+#[path = "../common/mod.rs"]
+mod common;
 mod compare;
 mod dataset;
+mod decode;
 #[cfg(target_os = "linux")]
 mod evict;
 #[cfg(not(target_os = "linux"))]
 #[path = "no_evict.rs"]
 mod evict;
-mod footer;
 mod json;
 mod print;
 mod process;
@@ -29,7 +31,9 @@ use std::process::ExitCode;
 
 use args::{Args, Command};
 use dataset::DataSet;
+use decode::Decoded;
 use feedwater::Engine;
+use read::Done;
 
 /// Why a path could not be served: one line of text for whoever gave it.
 type Failure = Box<dyn std::error::Error>;
@@ -114,19 +118,55 @@ fn feed(args: &Args, out: &mut dyn Write, failed: &mut bool) -> io::Result<()> {
 type Served = io::Result<Result<(), Failure>>;
 
 fn serve(args: &Args, engine: &Engine, path: &Path, out: &mut dyn Write) -> Served {
+    if args.only_decode() {
+        return match decode::decode(path, args, engine) {
+            Ok(Some(decoded)) => told(args, path, None, Some(&decoded), out).map(Ok),
+            Ok(None) => Ok(Err(format!(
+                "{}: an empty file has no format",
+                path.display()
+            )
+            .into())),
+            Err(failure) => Ok(Err(failure)),
+        };
+    }
     let done = match read::read(path, args, engine, &progress::bar(path, args)) {
         Ok(done) => done,
         Err(failure) => return Ok(Err(failure)),
     };
-    if args.json {
-        writeln!(out, "{}", json::done(path, &done))?;
-    } else {
-        print::done(out, path, &done)?;
-        if let Some(footer) = footer::of(&done.reader) {
-            print::footer(out, &footer)?;
+    match decode::decode(path, args, engine) {
+        Ok(decoded) => told(args, path, Some(&done), decoded.as_ref(), out).map(Ok),
+        Err(failure) => {
+            if !args.json {
+                print::done(out, path, &done)?;
+            }
+            Ok(Err(failure))
         }
     }
-    Ok(Ok(()))
+}
+
+/// Prints what came of a path.
+fn told(
+    args: &Args,
+    path: &Path,
+    done: Option<&Done>,
+    decoded: Option<&Decoded>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let of_decoding = decoded.map(|decoded| &decoded.done);
+    let Some(shown) = done.or(of_decoding) else {
+        return Ok(());
+    };
+    if args.json {
+        return writeln!(out, "{}", json::done(path, shown, decoded));
+    }
+    match done {
+        Some(done) => print::done(out, path, done)?,
+        None => print::path(out, path)?,
+    }
+    match decoded {
+        Some(decoded) => print::decoded(out, decoded, args.explain),
+        None => Ok(()),
+    }
 }
 
 fn serve_compared(args: &Args, engine: &Engine, path: &Path, out: &mut dyn Write) -> Served {

@@ -4,11 +4,9 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use feedwater::Report;
-use parquet::errors::ParquetError;
-use parquet::file::metadata::ParquetMetaData;
-use parquet::schema::printer::print_schema;
 
 use crate::compare::{Comparison, Row};
+use crate::decode::Decoded;
 use crate::read::Done;
 
 pub(crate) fn done(out: &mut dyn Write, path: &Path, done: &Done) -> io::Result<()> {
@@ -53,27 +51,60 @@ fn place(report: &Report) -> String {
     on.map_or(String::new(), |(_, system)| format!(" from {system}"))
 }
 
-pub(crate) fn footer(
-    out: &mut dyn Write,
-    footer: &Result<ParquetMetaData, ParquetError>,
-) -> io::Result<()> {
-    let footer = match footer {
-        Ok(footer) => footer,
-        Err(error) => {
-            let error = printable(&error.to_string());
-            return writeln!(out, "  Parquet metadata cannot be read: {error}");
+/// The line for a file that was only decoded.
+pub(crate) fn path(out: &mut dyn Write, path: &Path) -> io::Result<()> {
+    writeln!(out, "{}:", printable(&path.to_string_lossy()))
+}
+
+pub(crate) fn decoded(out: &mut dyn Write, decoded: &Decoded, explain: bool) -> io::Result<()> {
+    let seconds = decoded.spent.seconds;
+    writeln!(
+        out,
+        "  {}: {} of {}, {} of them decoded in {}, {}, {}, CPU {}",
+        decoded.format,
+        count(decoded.rows, "row"),
+        count(decoded.schema.fields().len() as u64, "column"),
+        size(decoded.bytes),
+        time(seconds),
+        rate(decoded.rows, seconds),
+        speed(decoded.bytes, seconds),
+        time(decoded.spent.cpu_seconds),
+    )?;
+    for field in decoded.schema.fields() {
+        let null = if field.is_nullable() { ", or null" } else { "" };
+        let line = format!("{}: {}{null}", field.name(), field.data_type());
+        writeln!(out, "    {}", printable(&line))?;
+    }
+    if !explain {
+        return Ok(());
+    }
+    let counters = &decoded.done.report.counters;
+    writeln!(
+        out,
+        "  read for it: {}, {} of {}",
+        count(counters.requests, "request"),
+        size(counters.read),
+        size(decoded.done.report.len),
+    )?;
+    if let Some(plan) = &decoded.plan {
+        for line in plan.to_string().lines() {
+            writeln!(out, "    {}", printable(line))?;
         }
-    };
-    let rows = footer.file_metadata().num_rows().max(0) as u64;
-    let groups = footer.num_row_groups() as u64;
-    let (rows, groups) = (count(rows, "row"), count(groups, "row group"));
-    writeln!(out, "  Parquet: {rows} in {groups}")?;
-    let mut schema = Vec::new();
-    print_schema(&mut schema, footer.file_metadata().schema());
-    for line in String::from_utf8_lossy(&schema).lines() {
-        writeln!(out, "    {}", printable(line))?;
+    }
+    for range in &decoded.ranges {
+        let len = size(range.end - range.start);
+        writeln!(out, "    {}..{}: {len}", range.start, range.end)?;
     }
     Ok(())
+}
+
+fn rate(rows: u64, seconds: f64) -> String {
+    let rate = rows as f64 / seconds.max(1e-9);
+    match rate {
+        r if r >= 1e6 => format!("{:.2} M rows/s", r / 1e6),
+        r if r >= 1e3 => format!("{:.2} k rows/s", r / 1e3),
+        r => format!("{r:.2} rows/s"),
+    }
 }
 
 pub(crate) fn comparison(

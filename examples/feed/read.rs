@@ -24,7 +24,6 @@ const WINDOW: usize = 4 * CHUNK;
 
 /// A file that has been read.
 pub(crate) struct Done {
-    pub(crate) reader: Arc<Opened>,
     pub(crate) report: Report,
     pub(crate) spent: Spent,
     /// Whether the page cache held all or nothing of it before.
@@ -46,7 +45,7 @@ impl Cache {
     }
 
     /// The state now, as far as the system tells.
-    fn of(path: &Path) -> Result<Option<Cache>, feedwater::Error> {
+    pub(crate) fn of(path: &Path) -> Result<Option<Cache>, feedwater::Error> {
         let report = feedwater::open(path)?.report();
         Ok(match report.resident {
             _ if report.len == 0 => None,
@@ -79,7 +78,6 @@ pub(crate) fn read(
     let (reader, _block) = read?;
     Ok(Done {
         report: reader.report(),
-        reader,
         spent,
         cache,
     })

@@ -5,11 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{FileType, Stat};
+use rustix::fs::FileType;
 
 use crate::error::{Error, ErrorKind, FileKind, Refusal, Result};
 use crate::sys::{self, FileSystem};
-use crate::version::{FileVersion, Timestamp, Version};
+use crate::version::{FileVersion, Version};
 
 /// A regular file, open for reading.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl OpenFile {
                 let file_system = sys::file_system(file.as_fd())
                     .map_err(|error| Error::io("fstatfs", error).named(&name))?;
                 return Ok(OpenFile {
-                    version: version_of(&stat),
+                    version: FileVersion::from_stat(&stat),
                     file_system,
                     file,
                     name,
@@ -146,7 +146,7 @@ impl OpenFile {
     pub(crate) fn check_version(&self) -> Result<()> {
         let stat = rustix::fs::fstat(&self.file)
             .map_err(|error| Error::io("fstat", error.into()).named(&self.name))?;
-        let found = version_of(&stat);
+        let found = FileVersion::from_stat(&stat);
         if found == self.version {
             Ok(())
         } else {
@@ -198,26 +198,4 @@ fn not_a_file(path: &Path) -> Error {
         _ => FileKind::Unknown,
     };
     Error::new(ErrorKind::NotAFile { what })
-}
-
-// The fields of `stat` have other types on other systems and architectures.
-#[allow(
-    clippy::unnecessary_cast,
-    clippy::useless_conversion,
-    clippy::cast_lossless
-)]
-fn version_of(stat: &Stat) -> FileVersion {
-    FileVersion {
-        dev: stat.st_dev as u64,
-        inode: stat.st_ino as u64,
-        size: stat.st_size as u64,
-        mtime: Timestamp {
-            seconds: stat.st_mtime as i64,
-            nanoseconds: stat.st_mtime_nsec as u32,
-        },
-        ctime: Timestamp {
-            seconds: stat.st_ctime as i64,
-            nanoseconds: stat.st_ctime_nsec as u32,
-        },
-    }
 }

@@ -40,4 +40,13 @@ pub(crate) mod uring;
 #[cfg(not(all(feature = "io-uring", target_os = "linux", not(feedwater_portable))))]
 #[path = "no_uring.rs"]
 pub(crate) mod uring;
+#[cfg_attr(
+    any(
+        not(feature = "io-uring"),
+        not(target_os = "linux"),
+        feedwater_portable
+    ),
+    allow(dead_code)
+)]
+pub(crate) mod whole;
 pub(crate) mod workers;

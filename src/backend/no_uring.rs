@@ -1,12 +1,14 @@
 //! In place of `uring` where the feature is off or the system has no rings: the engine that cannot be made.
 
 use std::convert::Infallible;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::device::Device;
 use super::file::OpenFile;
 use super::requests::{DirectFile, Look};
+use super::whole::Want;
 use super::workers::Workers;
 use crate::buffer::Pool;
 use crate::error::{Refusal, Result};
@@ -39,6 +41,17 @@ pub(crate) struct Rings;
 impl Rings {
     pub(crate) fn new(_: usize) -> Self {
         Rings
+    }
+
+    pub(crate) fn read_files(
+        &self,
+        _: Vec<Arc<Path>>,
+        _: Arc<dyn Want>,
+        _: VersionCheck,
+        _: &Arc<Device>,
+        _: &ReadOptions,
+    ) -> Result<(), Refusal> {
+        facts().map(|facts| match facts.never {})
     }
 
     pub(crate) fn shut_down(&self, _: Instant) -> usize {

@@ -7,6 +7,7 @@ use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::block::BlockMut;
+use super::huge::{HUGE_PAGE, HugePages, Part};
 use super::memory::{HostMemory, Memory, Place};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::Generation;
@@ -72,8 +73,10 @@ pub struct PoolStats {
 /// A source of page-aligned host blocks; cloning shares it.
 ///
 /// Taking a block never waits: there is no limit on what is handed out, only on what is kept. Back-pressure is
-/// the business of windows. Blocks of 2 MiB and more are aligned to and advised as huge pages. A block returns
-/// when its last share is dropped.
+/// the business of windows. Blocks of 2 MiB and more are aligned to and advised as huge pages. Blocks of 16 to 512 KiB are, once
+/// there are many of a size, parts of huge pages: devices read faster into those. A huge page goes back to the kernel when
+/// none of its parts is in use, so a share of a block that is kept for long may keep 2 MiB; copy what is to stay. A block
+/// returns when its last share is dropped.
 #[derive(Clone, Debug)]
 pub struct Pool(Arc<Inner>);
 
@@ -88,21 +91,34 @@ struct Inner {
 struct Kept {
     /// Oldest first; taken from the back, evicted from the front.
     blocks: VecDeque<HostMemory>,
+    pages: HugePages,
     stats: PoolStats,
+}
+
+/// What is no longer kept, to be unmapped outside the lock.
+#[derive(Default)]
+struct Evicted {
+    blocks: Vec<HostMemory>,
+    pages: Vec<Arc<HostMemory>>,
 }
 
 /// More blocks than this are not worth searching.
 const MAX_KEPT_BLOCKS: usize = 256;
 
 impl Kept {
-    /// Moves the oldest blocks to `evicted` until at most `keep` bytes are kept, and a block fits the list.
-    fn evict(&mut self, keep: usize, evicted: &mut Vec<HostMemory>) {
+    /// Moves the oldest blocks to `evicted`, and then huge pages that nobody has a part of, until at most `keep` bytes are kept, and a
+    /// block fits the list.
+    fn evict(&mut self, keep: usize, evicted: &mut Evicted) {
         while self.stats.kept > keep || self.blocks.len() >= MAX_KEPT_BLOCKS {
             let Some(oldest) = self.blocks.pop_front() else {
                 break;
             };
             self.stats.kept -= oldest.capacity();
-            evicted.push(oldest);
+            evicted.blocks.push(oldest);
+        }
+        if self.stats.kept > keep {
+            let enough = self.stats.kept - keep;
+            self.stats.kept -= self.pages.release(enough, &mut evicted.pages);
         }
     }
 }
@@ -163,30 +179,58 @@ impl Pool {
             return Err(Error::new(ErrorKind::Forked));
         }
         let class = size_class(len).ok_or_else(refused)?;
-        let mut evicted = Vec::new();
+        let in_pages = inner.use_huge_pages(class);
+        let mut evicted = Evicted::default();
+        let mut more = false;
         let kept = {
             let mut kept = inner.lock();
-            let found = kept.blocks.iter().rposition(|b| b.capacity() == class);
-            let block = found.and_then(|at| kept.blocks.remove(at));
-            match &block {
-                Some(block) => {
+            let part = match in_pages {
+                true => kept.pages.take(class),
+                false => None,
+            };
+            let found = match part {
+                Some(part) => Some(Home::Part(part)),
+                None => {
+                    let found = kept.blocks.iter().rposition(|b| b.capacity() == class);
+                    found.and_then(|at| kept.blocks.remove(at)).map(Home::Own)
+                }
+            };
+            match found {
+                Some(_) => {
                     kept.stats.reused += 1;
-                    kept.stats.kept -= block.capacity();
+                    kept.stats.kept -= class;
                 }
                 None => {
                     kept.stats.allocated += 1;
                     kept.evict(inner.options.spare.saturating_sub(class), &mut evicted);
+                    more = in_pages && kept.pages.want_more(class);
                 }
             }
-            block
+            found
         };
         drop(evicted); // unmapped outside the lock
-        let memory = match kept {
-            Some(memory) => memory,
-            None => HostMemory::new(class).map_err(|_| refused())?,
+        let kept = match kept {
+            None if more => inner.part_of_new_page(class).map(Home::Part),
+            kept => kept,
+        };
+        let home = match kept {
+            Some(home) => home,
+            None => match HostMemory::new(class) {
+                Ok(memory) => Home::Own(memory),
+                Err(_) => {
+                    if in_pages {
+                        inner.lock().pages.returned(class);
+                    }
+                    return Err(refused());
+                }
+            },
         };
         Ok(BlockMut::new(Pooled {
-            memory: ManuallyDrop::new(memory.resized(len)),
+            home: ManuallyDrop::new(match home {
+                Home::Own(memory) => Home::Own(memory.resized(len)),
+                part => part,
+            }),
+            len,
             pool: inner.clone(),
         }))
     }
@@ -199,15 +243,12 @@ impl Pool {
         self.0.lock().stats
     }
 
-    /// Gives all kept blocks back to the kernel.
+    /// Gives all kept blocks back to the kernel, except parts of huge pages of which others are in use.
     pub fn trim(&self) {
         if self.0.generation.is_current() {
-            let freed = {
-                let mut kept = self.0.lock();
-                kept.stats.kept = 0;
-                std::mem::take(&mut kept.blocks)
-            };
-            drop(freed);
+            let mut evicted = Evicted::default();
+            self.0.lock().evict(0, &mut evicted);
+            drop(evicted);
         }
     }
 }
@@ -224,50 +265,96 @@ impl Inner {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn give_back(&self, memory: HostMemory) {
-        let bytes = memory.capacity();
+    /// Whether blocks of a class may be parts of huge pages.
+    fn use_huge_pages(&self, class: usize) -> bool {
+        // A pool that keeps little could not keep a page.
+        HugePages::serve(class) && self.options.keep >= 4 * HUGE_PAGE
+    }
+
+    /// A part of a huge page that is taken for it; `None` if there is no memory for one.
+    fn part_of_new_page(&self, class: usize) -> Option<Part> {
+        let memory = HostMemory::new(HUGE_PAGE).ok()?;
+        let mut kept = self.lock();
+        let part = kept.pages.add(class, memory);
+        kept.stats.kept += (HUGE_PAGE / class).saturating_sub(1) * class;
+        part
+    }
+
+    fn give_back(&self, home: Home) {
         // After a fork another thread's hold on the lock may never end here.
-        if !self.generation.is_current() || bytes > self.options.keep {
+        if !self.generation.is_current() {
             return;
         }
-        let mut evicted = Vec::new();
+        let mut evicted = Evicted::default();
         {
             let mut kept = self.lock();
-            kept.evict(self.options.keep - bytes, &mut evicted);
-            kept.stats.kept += bytes;
-            kept.blocks.push_back(memory);
+            match home {
+                Home::Part(part) => {
+                    kept.stats.kept += part.size();
+                    kept.pages.give_back(part);
+                    kept.evict(self.options.keep, &mut evicted);
+                }
+                Home::Own(memory) => {
+                    let class = memory.capacity();
+                    if self.use_huge_pages(class) {
+                        kept.pages.returned(class);
+                    }
+                    if class <= self.options.keep {
+                        kept.evict(self.options.keep - class, &mut evicted);
+                        kept.stats.kept += class;
+                        kept.blocks.push_back(memory);
+                    } else {
+                        evicted.blocks.push(memory);
+                    }
+                }
+            }
         }
-        drop(evicted); // unmapped outside the lock
+        drop(evicted);
     }
+}
+
+/// Where the memory of a block is.
+enum Home {
+    Own(HostMemory),
+    Part(Part),
 }
 
 /// Memory that returns to its pool.
 struct Pooled {
-    memory: ManuallyDrop<HostMemory>,
+    home: ManuallyDrop<Home>,
+    /// At most what the home has.
+    len: usize,
     pool: Arc<Inner>,
 }
 
-// SAFETY: forwards to `HostMemory`, which keeps the contract and lives until this value's drop.
+// SAFETY: the memory is that of a `HostMemory`, which keeps the contract and lives until this value's drop: its own, or a part
+// of a page that no other value has (`HugePages` hands out each part once until it is given back) and that has at least `len` bytes.
 unsafe impl Memory for Pooled {
     fn place(&self) -> Place {
-        self.memory.place()
+        Place::Host
     }
     fn ptr(&self) -> *mut u8 {
-        self.memory.ptr()
+        match &*self.home {
+            Home::Own(memory) => memory.ptr(),
+            Home::Part(part) => part.memory.ptr().wrapping_add(part.offset()),
+        }
     }
     fn len(&self) -> usize {
-        self.memory.len()
+        self.len
     }
     fn as_any(&self) -> &dyn Any {
-        &*self.memory
+        match &*self.home {
+            Home::Own(memory) => memory,
+            Home::Part(_) => self,
+        }
     }
 }
 
 impl Drop for Pooled {
     fn drop(&mut self) {
         // SAFETY: taken once, here; the field is not used again.
-        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
-        self.pool.give_back(memory);
+        let home = unsafe { ManuallyDrop::take(&mut self.home) };
+        self.pool.give_back(home);
     }
 }
 
@@ -367,5 +454,76 @@ mod tests {
             assert_eq!(size_class(class), Some(class));
         }
         assert_eq!(size_class(usize::MAX), None);
+    }
+
+    #[test]
+    fn many_blocks_of_medium_size_are_parts_of_slabs() {
+        let pool = Pool::default();
+        let blocks: Vec<_> = (0..100).map(|_| take(&pool, 64 << 10)).collect();
+        // The 15 before the first MiB is full one by one, the other 85 in three pages of 32.
+        assert_eq!(pool.stats().allocated, 15 + 3);
+        assert_eq!(pool.stats().kept, (3 * 32 - 85) * (64 << 10));
+        let mut starts: Vec<_> = blocks
+            .iter()
+            .map(|block| block.unfilled_ptr() as usize)
+            .collect();
+        starts.sort_unstable();
+        assert!(starts.windows(2).all(|two| two[1] - two[0] >= 64 << 10));
+        drop(blocks);
+        assert_eq!(pool.stats().kept, (15 + 3 * 32) * (64 << 10));
+        let again = take(&pool, 64 << 10).unfilled_ptr() as usize;
+        assert!(starts.contains(&again));
+        // Another size takes the place of all that nobody uses.
+        drop(take(&pool, 20 << 20));
+        assert_eq!(pool.stats().kept, 20 << 20);
+    }
+
+    #[test]
+    fn a_slab_goes_when_none_of_its_parts_is_in_use() {
+        let pool = Pool::default();
+        let mut blocks: Vec<_> = (0..15 + 32 + 1).map(|_| take(&pool, 64 << 10)).collect();
+        let survivor = blocks.pop();
+        drop(blocks);
+        pool.trim();
+        // The page of the survivor stays, and its other parts serve the next.
+        assert_eq!(pool.stats().kept, 31 * (64 << 10));
+        let next = take(&pool, 64 << 10);
+        drop(survivor);
+        pool.trim();
+        assert_eq!(pool.stats().kept, 31 * (64 << 10));
+        drop(next);
+        pool.trim();
+        assert_eq!(pool.stats().kept, 0);
+    }
+
+    proptest::proptest! {
+        /// Whatever is taken and dropped in whatever order: no two blocks in use overlap, and nothing is lost.
+        #[test]
+        fn blocks_in_use_never_overlap(
+            steps in proptest::collection::vec((0usize..4, 0usize..64, proptest::prelude::any::<bool>()), 1..300),
+        ) {
+            const SIZES: [usize; 4] = [16 << 10, 100_000, 512 << 10, 5000];
+            let pool = Pool::new(PoolOptions::default().keep(16 << 20));
+            let mut blocks: Vec<BlockMut> = Vec::new();
+            for (size, at, drops) in steps {
+                if drops && !blocks.is_empty() {
+                    drop(blocks.swap_remove(at % blocks.len()));
+                } else {
+                    // Several at once, so that there are pages.
+                    blocks.extend((0..4).map(|_| take(&pool, SIZES[size])));
+                }
+                let mut taken: Vec<_> = blocks
+                    .iter()
+                    .map(|block| (block.unfilled_ptr() as usize, block.len()))
+                    .collect();
+                taken.sort_unstable();
+                for two in taken.windows(2) {
+                    proptest::prop_assert!(two[0].0 + two[0].1 <= two[1].0);
+                }
+            }
+            drop(blocks);
+            pool.trim();
+            proptest::prop_assert_eq!(pool.stats().kept, 0);
+        }
     }
 }

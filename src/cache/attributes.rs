@@ -2,8 +2,11 @@
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
+use std::hash::BuildHasher;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
+
+use quick_cache::DefaultHashBuilder;
 
 use crate::error::FileKind;
 use crate::version::{FileVersion, Version};
@@ -132,7 +135,7 @@ impl Listing {
             .map(|row| (OsStr::from_bytes(self.table.name(row)), row.value))
     }
 
-    /// The kind of the entry of this name, if there is one. Costs a binary search.
+    /// The kind of the entry of this name, if there is one. Costs a look-up.
     pub fn get(&self, name: impl AsRef<OsStr>) -> Option<EntryKind> {
         let index = self.table.find(name.as_ref().as_bytes())?;
         self.table.rows.get(index).map(|row| row.value)
@@ -144,6 +147,9 @@ impl Listing {
 pub(crate) struct NameTable<T> {
     bytes: Vec<u8>,
     pub(crate) rows: Vec<Row<T>>,
+    /// Numbers of rows by the hash of the name, from 1; 0 is a free place. A power of two, at most half full.
+    index: Vec<u32>,
+    hasher: DefaultHashBuilder,
 }
 
 #[derive(Debug)]
@@ -158,17 +164,20 @@ impl<T> NameTable<T> {
         NameTable {
             bytes: Vec::new(),
             rows: Vec::new(),
+            index: Vec::new(),
+            hasher: DefaultHashBuilder::default(),
         }
     }
 
     /// Bytes that one more name takes, as [`held`](Self::held) counts.
     pub(crate) fn bytes_of(name: &[u8]) -> usize {
-        name.len() + size_of::<Row<T>>()
+        name.len() + size_of::<Row<T>>() + 4 * size_of::<u32>()
     }
 
-    /// Bytes of all names and rows.
+    /// Bytes of all names and rows, and of the index that they have or will have.
     pub(crate) fn held(&self) -> usize {
-        self.bytes.len() + self.rows.len() * size_of::<Row<T>>()
+        let index = (self.rows.len() * 2).next_power_of_two();
+        self.bytes.len() + self.rows.len() * size_of::<Row<T>>() + index * size_of::<u32>()
     }
 
     /// Adds a name. False if the table has 4 GiB of names already.
@@ -194,6 +203,22 @@ impl<T> NameTable<T> {
         self.bytes = bytes;
         self.bytes.shrink_to_fit();
         self.rows.shrink_to_fit();
+        let mut index = vec![0u32; (self.rows.len() * 2).next_power_of_two()];
+        for (number, row) in (1..).zip(&self.rows) {
+            let free = self
+                .places(self.name(row), index.len())
+                .find(|place| index.get(*place) == Some(&0));
+            if let Some(free) = free.and_then(|place| index.get_mut(place)) {
+                *free = number;
+            }
+        }
+        self.index = index;
+    }
+
+    /// Where a name may stand in an index of this length, in the order of looking.
+    fn places(&self, name: &[u8], len: usize) -> impl Iterator<Item = usize> + use<T> {
+        let first = self.hasher.hash_one(name) as usize;
+        (0..len).map(move |step| first.wrapping_add(step) & (len - 1))
     }
 
     pub(crate) fn name(&self, row: &Row<T>) -> &[u8] {
@@ -205,9 +230,14 @@ impl<T> NameTable<T> {
 
     /// Where the name is, in a finished table.
     pub(crate) fn find(&self, name: &[u8]) -> Option<usize> {
-        self.rows
-            .binary_search_by(|row| self.name(row).cmp(name))
-            .ok()
+        for place in self.places(name, self.index.len()) {
+            let number = *self.index.get(place)? as usize;
+            let row = self.rows.get(number.checked_sub(1)?)?;
+            if self.name(row) == name {
+                return Some(number - 1);
+            }
+        }
+        None
     }
 }
 

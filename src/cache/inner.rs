@@ -211,6 +211,7 @@ impl Inner {
                 return None;
             }
         }
+        table.finish();
         Some(Arc::new(Listing { table }))
     }
 

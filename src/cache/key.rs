@@ -66,9 +66,13 @@ fn hash<H: Hasher>(state: &mut H, path: &[u8], kind: Kind) {
 /// One spelling for paths that differ in doubled slashes, `.` and a slash at the end only. `..` stays, as it means something
 /// else behind a symbolic link. Copies nothing if the path is spelled so already.
 pub(crate) fn spelled(path: &[u8]) -> Cow<'_, [u8]> {
-    let odd = |pair: &[u8]| matches!(pair, [b'/', b'/' | b'.']);
     let ends_odd = path.len() > 1 && path.last() == Some(&b'/');
-    if !ends_odd && !path.windows(2).any(odd) && !path.starts_with(b".") {
+    // All pairs, without an early end: so the compiler takes many at once.
+    let pairs = path.iter().zip(path.iter().skip(1));
+    let odd = pairs.fold(0u8, |odd, (a, b)| {
+        odd | u8::from(*a == b'/') & (u8::from(*b == b'/') | u8::from(*b == b'.'))
+    });
+    if !ends_odd && odd == 0 && !path.starts_with(b".") {
         return Cow::Borrowed(path);
     }
     let mut out = Vec::with_capacity(path.len());

@@ -6,26 +6,24 @@ use bytes::Bytes;
 /// A number as tensors and arrays hold it: `f32`, `f64`, and the integers of 8 to 64 bits with and without sign.
 ///
 /// Sealed: every pattern of bits is a value of these types.
-pub trait Element: sealed::Sealed + Copy + Send + Sync + 'static {
+pub trait Element: number::Is + Copy + Send + Sync + 'static {
     /// Name of the type, as Rust calls it.
     const NAME: &'static str;
-    /// Which type it is.
-    #[doc(hidden)]
-    const NUMBER: Number;
-    /// The value that these bytes are, in the order of this machine; 0 if there are too few.
-    #[doc(hidden)]
-    fn of_native(bytes: &[u8]) -> Self;
-    /// The value with its bytes in the other order.
-    #[doc(hidden)]
-    fn swapped(self) -> Self;
 }
 
-mod sealed {
-    pub trait Sealed {}
+pub(super) mod number {
+    /// What this crate needs to know of an [`Element`](super::Element), and nobody else can say of a type.
+    pub trait Is: Sized {
+        /// Which type it is.
+        const NUMBER: super::Number;
+        /// The value that these bytes are, in the byte order of this machine; 0 if there are too few.
+        fn of_native(bytes: &[u8]) -> Self;
+        /// The value with its bytes in the other order.
+        fn swapped(self) -> Self;
+    }
 }
 
 /// The types that are [`Element`]s.
-#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Number {
     U8,
@@ -42,9 +40,10 @@ pub enum Number {
 
 macro_rules! elements {
     ($($type:ident $number:ident $swapped:expr;)*) => {$(
-        impl sealed::Sealed for $type {}
         impl Element for $type {
             const NAME: &'static str = stringify!($type);
+        }
+        impl number::Is for $type {
             const NUMBER: Number = Number::$number;
             fn of_native(bytes: &[u8]) -> Self {
                 bytes.first_chunk().map_or($type::default(), |bytes| $type::from_ne_bytes(*bytes))
@@ -92,6 +91,7 @@ pub(super) fn aligned(bytes: Bytes, align: usize) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use super::number::Is;
     use super::*;
 
     #[test]

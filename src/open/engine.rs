@@ -191,7 +191,7 @@ impl Engine {
     }
 
     /// Whether [`shut_down`](Self::shut_down) has begun.
-    pub(super) fn is_shut_down(&self) -> bool {
+    pub(crate) fn is_shut_down(&self) -> bool {
         self.0.shut_down.load(Ordering::Relaxed)
     }
 
@@ -201,6 +201,11 @@ impl Engine {
 
     pub(super) fn rings(&self) -> &Rings {
         &self.0.rings
+    }
+
+    /// Most requests in flight on one device by rings.
+    pub(super) fn device_depth(&self) -> usize {
+        self.0.devices.depth()
     }
 
     /// The device of files with this `st_dev`, with the rates that were given for it.

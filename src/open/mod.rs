@@ -3,6 +3,7 @@
 mod choice;
 mod engine;
 mod explain;
+mod many;
 mod opened;
 mod opening;
 mod options;
@@ -11,6 +12,7 @@ mod report;
 mod routes;
 
 pub use engine::{Engine, EngineOptions, Shutdown};
+pub(crate) use many::{Want, WholeFile, Work, no_rings};
 pub use opened::Opened;
 pub use opening::Opening;
 pub use options::{OpenOptions, open, open_async};

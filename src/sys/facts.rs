@@ -55,6 +55,17 @@ pub(crate) fn is_passing(error: &std::io::Error) -> bool {
         )
 }
 
+/// What an open that must not wait came to.
+#[derive(Debug)]
+pub(crate) enum CachedOpen {
+    /// All of the path was in memory.
+    Opened(std::os::fd::OwnedFd),
+    /// Something of the path is not in memory (or is being changed).
+    WouldWait,
+    /// The system cannot do it.
+    NotOffered,
+}
+
 /// A block device, as far as the way of reading depends on it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct BlockDevice {

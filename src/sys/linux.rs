@@ -5,9 +5,12 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{AtFlags, StatxFlags};
+
+use super::facts::CachedOpen;
 
 pub(crate) use super::facts::{DirectAlign, FileSystem};
 
@@ -79,6 +82,39 @@ pub(crate) fn is_mode_unsupported(error: &io::Error) -> bool {
 /// not become ours.
 pub(crate) fn open_flags() -> i32 {
     libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC
+}
+
+/// Flags for an open of anything that is only looked at.
+pub(crate) fn look_flags(follow: bool) -> i32 {
+    libc::O_PATH | libc::O_CLOEXEC | if follow { 0 } else { libc::O_NOFOLLOW }
+}
+
+/// Opens a path, as long as all of it is in memory already: `openat2` with `RESOLVE_CACHED` (Linux 5.12).
+pub(crate) fn open_cached(path: &Path, flags: i32) -> io::Result<CachedOpen> {
+    use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+    use rustix::io::Errno;
+    static REFUSED: AtomicBool = AtomicBool::new(false);
+    if REFUSED.load(Ordering::Relaxed) {
+        return Ok(CachedOpen::NotOffered);
+    }
+    let flags = OFlags::from_bits_retain(flags as u32);
+    match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED) {
+        Ok(fd) => Ok(CachedOpen::Opened(fd)),
+        Err(Errno::AGAIN) => Ok(CachedOpen::WouldWait),
+        Err(Errno::NOSYS | Errno::INVAL) => {
+            REFUSED.store(true, Ordering::Relaxed);
+            Ok(CachedOpen::NotOffered)
+        }
+        // What filters say of calls that they do not know; said of the file, another open will say it again.
+        Err(Errno::PERM) => Ok(CachedOpen::NotOffered),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// How many descriptors this process may have open.
+pub(crate) fn descriptor_limit() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current.unwrap_or(u64::MAX)
 }
 
 /// Takes `O_NONBLOCK` off a file that was opened with [`open_flags`]: for a regular file it means nothing to

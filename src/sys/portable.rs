@@ -4,6 +4,9 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::Path;
+
+use super::facts::CachedOpen;
 
 pub(crate) use super::facts::{DirectAlign, FileSystem};
 
@@ -48,6 +51,22 @@ pub(crate) fn is_mode_unsupported(error: &io::Error) -> bool {
 /// Flags for opening any path to read without side effects.
 pub(crate) fn open_flags() -> i32 {
     libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC
+}
+
+/// Not offered.
+pub(crate) fn look_flags(_follow: bool) -> i32 {
+    0
+}
+
+/// Not offered.
+pub(crate) fn open_cached(_: &Path, _flags: i32) -> io::Result<CachedOpen> {
+    Ok(CachedOpen::NotOffered)
+}
+
+/// How many descriptors this process may have open.
+pub(crate) fn descriptor_limit() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current.unwrap_or(u64::MAX)
 }
 
 /// Nothing to do: `O_NONBLOCK` means nothing for a regular file.

@@ -124,6 +124,7 @@ pub(crate) const OLD_KERNEL: Confinement = Confinement {
         refused(libc::SYS_preadv2, libc::ENOSYS),
         refused(libc::SYS_pwritev2, libc::ENOSYS),
         refused(libc::SYS_statx, libc::ENOSYS),
+        refused(libc::SYS_openat2, libc::ENOSYS),
         refused(libc::SYS_copy_file_range, libc::ENOSYS),
         advice_refused(libc::MADV_WIPEONFORK),
         advice_refused(libc::MADV_POPULATE_READ),

@@ -4,6 +4,8 @@
 pub(crate) mod alone;
 #[cfg(target_os = "linux")]
 pub(crate) mod confined;
+pub(crate) mod corpus;
+pub(crate) mod example;
 #[cfg(target_os = "linux")]
 pub(crate) mod file_systems;
 #[cfg(target_os = "linux")]

@@ -1,6 +1,6 @@
 //! Files that are damaged, cut, or something else.
 
-use feedwater::tfrecord::{AtMost, Compression, Corrupt, RecordOptions, Skipped};
+use feedwater::tfrecord::{AtMost, Compression, OnCorrupt, RecordOptions, Skipped};
 use feedwater::{ErrorKind, RecordCheck};
 
 use crate::support::{Outcome, data_of, every_way, file_of, memory, small_chunks, varied};
@@ -14,7 +14,7 @@ fn five() -> Vec<u8> {
 }
 
 fn skip(at_most: AtMost) -> RecordOptions {
-    RecordOptions::new().corrupt(Corrupt::Skip { at_most })
+    RecordOptions::new().on_corrupt(OnCorrupt::Skip { at_most })
 }
 
 /// With damage left out: what is left, and the report.
@@ -62,7 +62,7 @@ fn wrong_data_costs_its_record_and_a_wrong_length_what_follows_until_a_sound_one
     bytes[20 + 12] ^= 1; // data of "one"
     bytes[58] ^= 1; // length of "three"
     for size in [1, 30, 4096] {
-        let options = small_chunks(size).corrupt(Corrupt::Skip {
+        let options = small_chunks(size).on_corrupt(OnCorrupt::Skip {
             at_most: AtMost::Any,
         });
         let (outcome, skipped) = left_out(&options, &bytes);
@@ -77,13 +77,13 @@ fn wrong_data_costs_its_record_and_a_wrong_length_what_follows_until_a_sound_one
             ]
         );
         assert_eq!((skipped.records(), skipped.bytes()), (2, 19 + 21));
-        let spots: Vec<_> = skipped
-            .spots()
+        let list: Vec<_> = skipped
+            .list()
             .iter()
             .map(|s| (s.record, s.offset, s.length, s.check, &*s.name, s.shard))
             .collect();
         assert_eq!(
-            spots,
+            list,
             [
                 (1, 20, 19, RecordCheck::DataChecksum, "records", 0),
                 (3, 58, 21, RecordCheck::LengthChecksum, "records", 0)
@@ -245,7 +245,7 @@ fn mutations_never_panic_nor_invent_records() {
                 }
             }
             let at_most = AtMost::Any;
-            let options = small_chunks(1 + next(3000)).corrupt(Corrupt::Skip { at_most });
+            let options = small_chunks(1 + next(3000)).on_corrupt(OnCorrupt::Skip { at_most });
             let mut all = options.records(memory(mutated.clone()));
             let mut found = 0;
             for record in all.by_ref() {

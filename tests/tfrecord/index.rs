@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use feedwater::tfrecord::{AtMost, Compression, Corrupt, Index, RecordOptions, Sidecar};
+use feedwater::tfrecord::{AtMost, Compression, Index, OnCorrupt, RecordOptions, Sidecar};
 use feedwater::{ErrorKind, Opened, Reader, ReaderExt, RecordCheck};
 use futures::executor::block_on;
 
@@ -31,7 +31,24 @@ impl File {
     }
 
     fn beside(&self) -> Index<Opened> {
-        Index::beside(feedwater::open(self.path()).unwrap(), self.sidecar()).unwrap()
+        Index::with_sidecar(feedwater::open(self.path()).unwrap(), self.sidecar()).unwrap()
+    }
+}
+
+#[test]
+fn the_file_is_not_replaced_by_its_own_index() {
+    let file = File::new(3);
+    let before = std::fs::read(file.path()).unwrap();
+    let link = file.dir.path().join("link");
+    std::os::unix::fs::symlink(file.path(), &link).unwrap();
+    for path in [file.path(), link] {
+        let reader = feedwater::open(file.path()).unwrap();
+        let error = Index::with_sidecar(reader, &path).unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::InvalidOption { .. }),
+            "{error}"
+        );
+        assert_eq!(std::fs::read(file.path()).unwrap(), before);
     }
 }
 
@@ -154,7 +171,7 @@ fn an_index_is_kept_beside_the_file_until_that_changes() {
     let mut file = File::new(40);
     assert!(matches!(file.beside().sidecar(), Sidecar::Written));
     let reader = feedwater::open(file.path()).unwrap();
-    let index = Index::beside(reader.clone(), file.sidecar()).unwrap();
+    let index = Index::with_sidecar(reader.clone(), file.sidecar()).unwrap();
     assert!(matches!(index.sidecar(), Sidecar::Read));
     assert_eq!(
         reader.source().counters().snapshot().requested,
@@ -199,7 +216,7 @@ fn an_index_that_cannot_be_kept_is_good_all_the_same() {
         file.dir.path().join("no-such/index"),
         file.dir.path().to_owned(),
     ] {
-        let index = Index::beside(feedwater::open(file.path()).unwrap(), &path).unwrap();
+        let index = Index::with_sidecar(feedwater::open(file.path()).unwrap(), &path).unwrap();
         let Sidecar::NotWritten(error) = index.sidecar() else {
             panic!("{:?}", index.sidecar());
         };
@@ -212,7 +229,7 @@ fn an_index_that_cannot_be_kept_is_good_all_the_same() {
         );
         assert_eq!(index.get(3).wait().unwrap(), file.records[3]);
     }
-    let error = Index::beside(memory(""), file.sidecar()).unwrap_err();
+    let error = Index::with_sidecar(memory(""), file.sidecar()).unwrap_err();
     assert!(
         matches!(error.kind(), ErrorKind::Unsupported { .. }),
         "{error}"
@@ -249,7 +266,7 @@ fn files_that_have_no_index_say_why() {
         "{error}"
     );
     let at_most = AtMost::Any;
-    let skip = RecordOptions::new().corrupt(Corrupt::Skip { at_most });
+    let skip = RecordOptions::new().on_corrupt(OnCorrupt::Skip { at_most });
     let error = skip.index(reader.clone()).unwrap_err();
     assert!(
         matches!(error.kind(), ErrorKind::InvalidOption { .. }),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use feedwater::tfrecord::{AtMost, Compression, Corrupt, RecordOptions, Set};
+use feedwater::tfrecord::{AtMost, Compression, OnCorrupt, RecordOptions, Set};
 use feedwater::{CachePolicy, ErrorKind, OpenOptions, RecordCheck};
 use futures::StreamExt;
 use futures::executor::block_on;
@@ -50,6 +50,40 @@ fn a_set_is_found_by_every_kind_of_name() {
     let plain = dir.path().join("alone@2");
     write(&plain, &["x"], Compression::None);
     assert_eq!(names(&Set::find(&plain).unwrap()), ["alone@2"]);
+}
+
+#[test]
+fn a_missing_shard_is_noticed_however_the_pattern_is_spelled() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("sub")).unwrap();
+    let expected = shards(&dir.path().join("sub"), "train", "", 3);
+    std::fs::remove_file(dir.path().join("sub").join(&expected[1])).unwrap();
+    for pattern in [
+        "sub/train-*",
+        "sub//train-*",
+        ".//sub/./train-*",
+        "sub/../sub/train-*",
+        "*/train-*-of-00003",
+        "**/train-*",
+    ] {
+        let error = Set::find(dir.path().join(pattern)).unwrap_err();
+        let ErrorKind::NotFound { what } = error.kind() else {
+            panic!("{pattern}: {error}");
+        };
+        assert!(what.contains("train-00001-of-00003"), "{pattern}: {what}");
+    }
+}
+
+#[test]
+fn a_folder_is_no_shard() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("run-00001-of-00002.d");
+    std::fs::create_dir(&folder).unwrap();
+    let file = folder.join("data");
+    write(&file, &["x"], Compression::None);
+    assert_eq!(Set::find(&file).unwrap().paths(), [file]);
+    let other = dir.path().join("run@2.d/other");
+    assert_eq!(Set::find(&other).unwrap().paths(), [other]);
 }
 
 #[test]
@@ -174,18 +208,18 @@ fn damage_is_counted_over_all_files_and_placed_in_its_own() {
     let set = Set::of(all.iter().map(|name| dir.path().join(name)));
     let with = |most| {
         let at_most = AtMost::Records(most);
-        set.records(&RecordOptions::new().corrupt(Corrupt::Skip { at_most }))
+        set.records(&RecordOptions::new().on_corrupt(OnCorrupt::Skip { at_most }))
     };
     let mut records = with(2);
     assert_eq!(records.by_ref().filter(Result::is_ok).count(), 7);
-    let spots = records.skipped().spots();
-    let places: Vec<_> = spots
+    let skipped = records.skipped().list();
+    let places: Vec<_> = skipped
         .iter()
         .map(|s| (s.shard, s.record, s.offset, s.check))
         .collect();
     let check = RecordCheck::DataChecksum;
     assert_eq!(places, [(0, 1, 19, check), (2, 1, 19, check)]);
-    assert!(spots[1].name.ends_with(&all[2]));
+    assert!(skipped[1].name.ends_with(&all[2]));
     let error = with(1).find_map(Result::err).unwrap();
     assert!(error.name().unwrap().ends_with(&all[2]), "{error}");
 }

@@ -25,7 +25,7 @@ pub(crate) fn write<T: AsRef<[u8]>>(path: &Path, records: &[T], compression: Com
         writer.write(record.as_ref()).unwrap();
     }
     assert_eq!(writer.records(), records.len() as u64);
-    writer.finish().unwrap();
+    writer.commit().unwrap();
 }
 
 /// The bytes of such a file.

@@ -54,7 +54,7 @@ fn compressed_files_are_those_of_the_plain_bytes() {
         records
             .iter()
             .for_each(|record| writer.write(record).unwrap());
-        writer.finish().unwrap().size
+        writer.commit().unwrap().size
     };
     assert!(smallest(0) > plain.len() as u64);
     assert!(smallest(9) < smallest(1));
@@ -62,7 +62,7 @@ fn compressed_files_are_those_of_the_plain_bytes() {
 }
 
 #[test]
-fn nothing_appears_without_finish() {
+fn nothing_appears_without_a_commit() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("records");
     for compression in [Compression::None, Compression::Gzip, Compression::Zlib] {
@@ -85,7 +85,7 @@ fn nothing_appears_without_finish() {
             .unwrap()
     };
     assert_eq!(first(&path).data, "old");
-    let version = writer.finish().unwrap();
+    let version = writer.commit().unwrap();
     assert_eq!(version.size, 5 + OVERHEAD as u64);
     assert_eq!(first(&path).data, "newer");
 }
@@ -107,7 +107,7 @@ fn errors_of_the_sink_are_passed_on() {
             .unwrap();
         writer.write(b"late").unwrap();
         std::fs::write(&path, "somebody else's").unwrap();
-        let error = writer.finish().unwrap_err();
+        let error = writer.commit().unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::AlreadyExists), "{error}");
         assert_eq!(std::fs::read(&path).unwrap(), b"somebody else's");
         std::fs::remove_file(&path).unwrap();

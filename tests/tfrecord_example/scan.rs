@@ -6,7 +6,7 @@ use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use feedwater::tfrecord::{
-    AtMost, Corrupt, ExampleEncoder, ExampleScan, ExampleSchema, Feature, RecordOptions, Set,
+    AtMost, ExampleEncoder, ExampleScan, ExampleSchema, Feature, OnCorrupt, RecordOptions, Set,
     ValueType, Writer, examples,
 };
 use feedwater::{ChunkOptions, ErrorKind, RecordCheck};
@@ -25,7 +25,7 @@ fn write(path: &Path, records: impl IntoIterator<Item = Vec<u8>>) {
     for record in records {
         writer.write(&record).unwrap();
     }
-    writer.finish().unwrap();
+    writer.commit().unwrap();
 }
 
 fn file(records: impl IntoIterator<Item = Vec<u8>>) -> (tempfile::TempDir, PathBuf) {
@@ -200,7 +200,7 @@ fn a_corrupt_record_is_an_error_in_its_place_or_left_out() {
         matches!(error.kind(), ErrorKind::CorruptRecord { record: 123, check: is } if *is == check),
         "{error}"
     );
-    let skip = small_chunks().corrupt(Corrupt::Skip {
+    let skip = small_chunks().on_corrupt(OnCorrupt::Skip {
         at_most: AtMost::Records(1),
     });
     let scan = ExampleScan::new(feedwater::open(&path).unwrap(), &skip);
@@ -211,7 +211,7 @@ fn a_corrupt_record_is_an_error_in_its_place_or_left_out() {
         .collect();
     assert_eq!(all, (0..1000).filter(|id| *id != 123).collect::<Vec<_>>());
     assert_eq!(batches.skipped().records(), 1);
-    assert_eq!(batches.skipped().spots()[0].record, 123);
+    assert_eq!(batches.skipped().list()[0].record, 123);
 }
 
 #[test]
@@ -291,6 +291,23 @@ fn a_schema_is_inferred_from_the_first_and_none_is_lost() {
 }
 
 #[test]
+fn options_without_a_meaning_are_refused() {
+    let (_dir, path) = file([record(1)]);
+    for scan in [
+        scan(&path).batch_rows(0),
+        scan(&path).threads(0),
+        scan(&path).ahead(0),
+        scan(&path).infer_from(0),
+    ] {
+        let error = scan.batches().unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::InvalidOption { .. }),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn rows_written_as_examples_are_read_again() {
     let (_dir, path) = file((0..500).map(record));
     let read = |path: &Path| -> Vec<RecordBatch> {
@@ -314,6 +331,6 @@ fn rows_written_as_examples_are_read_again() {
             writer.write(&bytes).unwrap();
         }
     }
-    writer.finish().unwrap();
+    writer.commit().unwrap();
     assert_eq!(read(&again), first);
 }

@@ -7,7 +7,12 @@
 //! |---|---|---|
 //! | `seq` | `read` (whole, fresh memory), `chunks`, `view` (promised, touched) | `big.bin` |
 //! | `rand` | `read-at` (4 KiB, one at a time), `batch` (`--qd` at once) | `big.bin` |
+//! | `pq` | `scan` (`--file`, `--batch`) | `parquet/FILE` |
+//! | `tf` | `iterate`, `parse` (`--file images|tiny`, `--batch`) | `tfrecord/FILE*` |
+//! | `st` | `load`, `align`, `in-order` | `model.safetensors` |
 //! | `copy` | `copy` (`--fsync`: synced before the clock stops) | `copy_src.bin` → `copy_dst.bin` |
+
+mod formats;
 
 use std::fs::File;
 use std::num::NonZeroUsize;
@@ -67,7 +72,20 @@ impl Args {
         }
     }
 
-    fn prepare(&self, path: &Path) -> std::io::Result<()> {
+    fn prepare(&self, paths: &[PathBuf]) -> std::io::Result<()> {
+        for path in paths {
+            self.prepare_file(path)?;
+        }
+        // Memory that a hypervisor took back costs a fault of its own, many times that of the guest.
+        let prime = self.number("prime", 0);
+        if prime > 0 {
+            HostMemory::new(prime << 20).map_err(std::io::Error::from)?.populate();
+            let _ = std::fs::write("/proc/self/clear_refs", "5");
+        }
+        Ok(())
+    }
+
+    fn prepare_file(&self, path: &Path) -> std::io::Result<()> {
         match self.get("cache").unwrap_or("keep") {
             "cold" => {
                 let file = File::open(path)?;
@@ -88,13 +106,31 @@ impl Args {
             }
             _ => {}
         }
-        // Memory that a hypervisor took back costs a fault of its own, many times that of the guest.
-        let prime = self.number("prime", 0);
-        if prime > 0 {
-            HostMemory::new(prime << 20).map_err(std::io::Error::from)?.populate();
-            let _ = std::fs::write("/proc/self/clear_refs", "5");
-        }
         Ok(())
+    }
+
+    /// The files of a work.
+    fn files(&self, work: &str) -> std::io::Result<Vec<PathBuf>> {
+        let name = self.get("file").unwrap_or_default();
+        let path = match work {
+            "seq" | "rand" => self.file("big.bin"),
+            "copy" => self.file("copy_src.bin"),
+            "st" => self.file("model.safetensors"),
+            "pq" => self.file("parquet").join(name),
+            _ => {
+                let of_name = |path: &PathBuf| {
+                    let file = path.file_name().unwrap_or_default();
+                    file.to_string_lossy().starts_with(name)
+                };
+                let all = std::fs::read_dir(self.file("tfrecord"))?;
+                let all = all.map(|entry| Ok(entry?.path()));
+                let mut paths: Vec<_> = all.collect::<std::io::Result<_>>()?;
+                paths.retain(of_name);
+                paths.sort();
+                return Ok(paths);
+            }
+        };
+        Ok(vec![path])
     }
 
     fn sum(&self, bytes: &[u8]) -> u64 {
@@ -115,7 +151,8 @@ fn page_sum(bytes: &[u8]) -> u64 {
     })
 }
 
-fn seq(args: &Args, path: &Path) -> Outcome {
+fn seq(args: &Args, path: &[PathBuf]) -> Outcome {
+    let path = &path[0];
     match args.words.get(1).map(String::as_str) {
         Some("read") => {
             let bytes = args.options().open(path)?.read_all().wait()?;
@@ -144,7 +181,8 @@ fn seq(args: &Args, path: &Path) -> Outcome {
     }
 }
 
-fn rand(args: &Args, path: &Path) -> Outcome {
+fn rand(args: &Args, path: &[PathBuf]) -> Outcome {
+    let path = &path[0];
     let reader = args.options().open(path)?;
     let blocks = reader.source().len() / 4096;
     let mut x = 0x9e37_79b9_7f4a_7c15u64;
@@ -178,7 +216,8 @@ fn rand(args: &Args, path: &Path) -> Outcome {
     Ok((offsets.len() as u64 * 4096, offsets.len() as u64, sum))
 }
 
-fn copying(args: &Args, path: &Path) -> Outcome {
+fn copying(args: &Args, path: &[PathBuf]) -> Outcome {
+    let path = &path[0];
     let sync = match args.get("fsync") {
         Some(_) => SyncMode::Full,
         None => SyncMode::None,
@@ -212,21 +251,27 @@ fn peak_rss_mb() -> f64 {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args = Args::parse();
-    let (work, name): (fn(&Args, &Path) -> Outcome, _) =
-        match args.words.first().map(String::as_str) {
-            Some("seq") => (seq, "big.bin"),
-            Some("rand") => (rand, "big.bin"),
-            Some("copy") => (copying, "copy_src.bin"),
-            _ => return Err("usage: WORK VARIANT --data DIR [--cache cold|warm|keep]".into()),
-        };
-    let path = args.file(name);
-    if name == "copy_src.bin" {
+    let name = args.words.first().map_or("", String::as_str);
+    let work: fn(&Args, &[PathBuf]) -> Outcome = match name {
+        "seq" => seq,
+        "rand" => rand,
+        "copy" => copying,
+        "pq" => formats::pq,
+        "tf" => formats::tf,
+        "st" => formats::st,
+        _ => return Err("usage: WORK VARIANT --data DIR [--cache cold|warm|keep]".into()),
+    };
+    let paths = args.files(name)?;
+    if name == "copy" {
         let _ = std::fs::remove_file(args.file("copy_dst.bin"));
     }
-    args.prepare(&path)?;
+    args.prepare(&paths)?;
+    for _ in 0..args.number("warmup", 0) {
+        work(&args, &paths)?;
+    }
     let cpu = cpu_seconds();
     let start = Instant::now();
-    let (bytes, items, sum) = work(&args, &path)?;
+    let (bytes, items, sum) = work(&args, &paths)?;
     let s = start.elapsed().as_secs_f64();
     println!(
         "{{\"s\":{s:.6},\"bytes\":{bytes},\"items\":{items},\"cpu_s\":{:.6},\"peak_rss_mb\":{:.1},\"sum\":{sum}}}",

@@ -26,6 +26,11 @@ impl Devices {
         }
     }
 
+    /// Most requests in flight on one of them.
+    pub(crate) fn depth(&self) -> usize {
+        self.bounds.depth
+    }
+
     /// The device of files with this `st_dev`. Reads sysfs the first time.
     pub(crate) fn of(&self, dev: u64) -> Arc<Device> {
         let find = || {

@@ -484,16 +484,19 @@ impl Drop for Thread {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::sync::atomic::AtomicUsize;
     use std::sync::mpsc;
 
-    use super::super::files::{Files, WholeFile};
+    use super::super::files::Files;
     use super::super::fixture::{Fixture, skipped};
     use super::*;
     use crate::backend::device::Bounds;
-    use crate::buffer::Pool;
+    use crate::backend::whole::{Want, WholeFile};
+    use crate::buffer::BlockMut;
     use crate::error::Result;
     use crate::reader::{Batch, VersionCheck};
+    use crate::version::FileVersion;
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -583,16 +586,25 @@ mod tests {
         let (open, gate) = mpsc::channel::<()>();
         let (arrived, gate) = (Mutex::new(arrived), Mutex::new(gate));
         let counted = told.clone();
-        let deliver = move |index: usize, _: Result<WholeFile>| {
+        struct Panics<F>(F);
+        impl<F: Fn(usize) + Send + Sync> Want for Panics<F> {
+            fn room(&self, _: usize, _: &FileVersion) -> Result<Option<BlockMut>> {
+                Ok(None)
+            }
+            fn tell(&self, index: usize, _: Result<Option<WholeFile>>) {
+                (self.0)(index);
+            }
+        }
+        let want = Arc::new(Panics(move |index: usize| {
             if counted.fetch_add(1, Ordering::SeqCst) == 0 {
                 // The others are waiting, or are in flight, when they are given up.
                 arrived.lock().unwrap().send(()).unwrap();
                 gate.lock().unwrap().recv().unwrap();
             }
             std::panic::resume_unwind(Box::new(index));
-        };
-        let paths = vec!["/dev/null".into(); 50];
-        let files = Files::new(paths, Pool::default(), VersionCheck::Always, deliver);
+        }));
+        let paths = vec![Path::new("/dev/null").into(); 50];
+        let files = Files::new(paths, VersionCheck::Always, want);
         submit(&driver, Load::Files(files));
         at_gate.recv_timeout(PATIENCE).unwrap();
         let (load, pending) = reads(&fixture, 3);

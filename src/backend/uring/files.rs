@@ -11,7 +11,7 @@ use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -20,7 +20,8 @@ use io_uring::{opcode, squeue, types};
 use rustix::fs::FileType;
 
 use super::operation::{MOST, MOST_REFUSALS, is_not_now};
-use crate::buffer::{Block, BlockMut, Pool};
+use crate::backend::whole::{Want, WholeFile};
+use crate::buffer::{Block, BlockMut};
 use crate::error::{Error, ErrorKind, FileKind, Result};
 use crate::reader::VersionCheck;
 use crate::sys;
@@ -29,47 +30,34 @@ use crate::version::{FileVersion, Timestamp, Version};
 /// Taken as the size of a file that has not been looked at, for the bytes in flight on its device.
 pub(super) const GUESS: u64 = 64 << 10;
 
-/// What one file held.
-#[derive(Clone, Debug)]
-pub(crate) struct WholeFile {
-    pub(crate) version: FileVersion,
-    pub(crate) bytes: Bytes,
-}
-
-/// Told of each file, by its position, on the driver's thread: it must not wait.
-type Deliver = Box<dyn Fn(usize, Result<WholeFile>) + Send + Sync>;
-
 /// Files to be read whole.
 pub(crate) struct Files {
-    paths: Vec<PathBuf>,
+    paths: Vec<Arc<Path>>,
     /// The next one that nobody has begun.
     next: AtomicUsize,
     /// Whoever waits knows what became of it.
     told: Box<[AtomicBool]>,
     /// Nobody waits any more: what has not been begun is not, what was opened is closed.
     cancelled: AtomicBool,
-    pool: Pool,
     check: VersionCheck,
-    deliver: Deliver,
+    want: Arc<dyn Want>,
     /// Descriptors whose close failed. They are gone all the same (close(2)), and so is nothing that was read.
     failed_closes: AtomicUsize,
 }
 
 impl Files {
     pub(crate) fn new(
-        paths: Vec<PathBuf>,
-        pool: Pool,
+        paths: Vec<Arc<Path>>,
         check: VersionCheck,
-        deliver: impl Fn(usize, Result<WholeFile>) + Send + Sync + 'static,
+        want: Arc<dyn Want>,
     ) -> Arc<Self> {
         Arc::new(Files {
             told: paths.iter().map(|_| AtomicBool::new(false)).collect(),
             paths,
             next: AtomicUsize::new(0),
             cancelled: AtomicBool::new(false),
-            pool,
             check,
-            deliver: Box::new(deliver),
+            want,
             failed_closes: AtomicUsize::new(0),
         })
     }
@@ -79,6 +67,11 @@ impl Files {
         self.cancelled.store(true, Ordering::Relaxed);
     }
 
+    fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed) || !self.want.is_wanted()
+    }
+
+    #[cfg(test)]
     pub(crate) fn failed_closes(&self) -> usize {
         self.failed_closes.load(Ordering::Relaxed)
     }
@@ -88,7 +81,7 @@ impl Files {
         loop {
             let index = self.next.fetch_add(1, Ordering::Relaxed);
             let path = self.paths.get(index)?;
-            if self.cancelled.load(Ordering::Relaxed) {
+            if self.is_cancelled() {
                 self.tell(index, Err(Error::new(ErrorKind::Abandoned)));
                 continue;
             }
@@ -124,7 +117,7 @@ impl Files {
     }
 
     /// Once for each.
-    fn tell(&self, index: usize, outcome: Result<WholeFile>) {
+    fn tell(&self, index: usize, outcome: Result<Option<WholeFile>>) {
         let told = self.told.get(index);
         if told.is_none_or(|told| told.swap(true, Ordering::Relaxed)) {
             return;
@@ -133,7 +126,7 @@ impl Files {
             Some(path) => error.named(&self.name(path)).by("uring"),
             None => error,
         };
-        (self.deliver)(index, outcome.map_err(named));
+        self.want.tell(index, outcome.map_err(named));
     }
 
     fn name(&self, path: &Path) -> Arc<str> {
@@ -171,7 +164,7 @@ enum Stage {
     /// The descriptor is the kernel's to close.
     Close {
         fd: i32,
-        outcome: Result<WholeFile>,
+        outcome: Result<Option<WholeFile>>,
     },
     /// Told.
     Over,
@@ -261,7 +254,7 @@ impl FileOperation {
             Stage::Open => {
                 // SAFETY: the kernel opened it for this operation, and nobody else knows it.
                 let fd = unsafe { OwnedFd::from_raw_fd(result) };
-                if self.files.cancelled.load(Ordering::Relaxed) {
+                if self.files.is_cancelled() {
                     return self.close(fd, Err(Error::new(ErrorKind::Abandoned)));
                 }
                 self.stage = Stage::Look { fd };
@@ -269,10 +262,11 @@ impl FileOperation {
             }
             Stage::Look { fd } if result < 0 => self.close(fd, Err(Error::io("statx", error))),
             Stage::Look { fd } => match self.begin_reading() {
-                Ok((version, block)) if version.size == 0 => {
+                Ok((_, None)) => self.close(fd, Ok(None)),
+                Ok((version, Some(block))) if version.size == 0 => {
                     self.close(fd, Ok(content(version, block)))
                 }
-                Ok((version, block)) => {
+                Ok((version, Some(block))) => {
                     // It was opened so as not to wait for a FIFO; some file systems take that for their reads too.
                     if let Err(error) = sys::set_blocking(fd.as_fd()) {
                         return self.close(fd, Err(Error::io("fcntl", error)));
@@ -355,7 +349,7 @@ impl FileOperation {
         (FileType::from_raw_mode(found.stx_mode.into()), version)
     }
 
-    fn begin_reading(&self) -> Result<(FileVersion, BlockMut)> {
+    fn begin_reading(&self) -> Result<(FileVersion, Option<BlockMut>)> {
         let (kind, version) = self.looked();
         match kind {
             FileType::RegularFile => {}
@@ -366,14 +360,13 @@ impl FileOperation {
             FileType::BlockDevice => return Err(not_a_file(FileKind::BlockDevice)),
             _ => return Err(not_a_file(FileKind::Unknown)),
         }
-        let len = usize::try_from(version.size).unwrap_or(usize::MAX);
-        if len < sys::page_size() {
-            return Ok((version, BlockMut::with_capacity(len)));
-        }
-        Ok((version, self.files.pool.take(len)?))
+        let block = self.files.want.room(self.index, &version)?;
+        // Of another size it would be read wrongly.
+        let fits = |block: &BlockMut| block.remaining() as u64 == version.size;
+        Ok((version, block.filter(fits)))
     }
 
-    fn close(&mut self, fd: OwnedFd, outcome: Result<WholeFile>) -> FileStep {
+    fn close(&mut self, fd: OwnedFd, outcome: Result<Option<WholeFile>>) -> FileStep {
         self.stage = Stage::Close {
             fd: fd.into_raw_fd(),
             outcome,
@@ -381,12 +374,12 @@ impl FileOperation {
         FileStep::Ask
     }
 
-    fn over(&mut self, outcome: Result<WholeFile>) -> FileStep {
+    fn over(&mut self, outcome: Result<Option<WholeFile>>) -> FileStep {
         self.tell(outcome);
         FileStep::Over
     }
 
-    fn tell(&self, outcome: Result<WholeFile>) {
+    fn tell(&self, outcome: Result<Option<WholeFile>>) {
         self.files.tell(self.index, outcome);
     }
 
@@ -429,12 +422,12 @@ fn ended(offset: usize) -> Error {
     Error::io("read", io::Error::new(io::ErrorKind::UnexpectedEof, what))
 }
 
-fn content(version: FileVersion, block: BlockMut) -> WholeFile {
+fn content(version: FileVersion, block: BlockMut) -> Option<WholeFile> {
     let bytes = match block.freeze() {
         Block::Host(bytes) => bytes,
         Block::Device(_) => Bytes::new(), // blocks of the pool are in host memory
     };
-    WholeFile { version, bytes }
+    Some(WholeFile { version, bytes })
 }
 
 #[cfg(test)]
@@ -442,29 +435,38 @@ mod tests {
     use std::collections::HashMap;
     use std::fs::{self, File};
     use std::num::NonZeroUsize;
+    use std::path::PathBuf;
     use std::sync::Mutex;
     use std::sync::mpsc;
     use std::time::{Duration, Instant};
 
-    use super::super::Rings;
     use super::super::fixture::skipped;
+    use super::super::{Rings, facts};
     use super::*;
     use crate::backend::device::{Bounds, Device};
+    use crate::buffer::Pool;
     use crate::reader::ReadOptions;
 
     type Told = mpsc::Receiver<(usize, Result<WholeFile>)>;
 
+    /// Tells what it is told; nobody need listen any more.
+    struct Telling(Mutex<mpsc::Sender<(usize, Result<WholeFile>)>>, Pool);
+
+    impl Want for Telling {
+        fn room(&self, _: usize, version: &FileVersion) -> Result<Option<BlockMut>> {
+            self.1.take(version.size as usize).map(Some)
+        }
+        fn tell(&self, index: usize, outcome: Result<Option<WholeFile>>) {
+            let outcome = outcome.map(|whole| whole.expect("there was room"));
+            let _ = self.0.lock().unwrap().send((index, outcome));
+        }
+    }
+
     fn files(paths: Vec<PathBuf>) -> (Arc<Files>, Told) {
         let (tell, told) = mpsc::channel();
-        let tell = Mutex::new(tell);
-        let deliver = move |index, outcome| {
-            // Nobody need listen any more.
-            let _ = tell.lock().unwrap().send((index, outcome));
-        };
-        (
-            Files::new(paths, Pool::default(), VersionCheck::Always, deliver),
-            told,
-        )
+        let want = Arc::new(Telling(Mutex::new(tell), Pool::default()));
+        let paths = paths.into_iter().map(Into::into).collect();
+        (Files::new(paths, VersionCheck::Always, want), told)
     }
 
     fn device() -> Arc<Device> {
@@ -479,7 +481,9 @@ mod tests {
     fn read(paths: &[PathBuf]) -> Option<HashMap<usize, Result<WholeFile>>> {
         let (files, told) = files(paths.to_vec());
         let rings = Rings::new(4);
-        if let Err(why) = rings.read_files(files.clone(), &device(), &ReadOptions::default()) {
+        if let Err(why) =
+            facts().and_then(|_| rings.read(files.clone(), &device(), &ReadOptions::default()))
+        {
             skipped("uring", why);
             return None;
         }
@@ -688,6 +692,30 @@ mod tests {
     }
 
     #[test]
+    fn without_room_a_file_is_closed_and_told_so() {
+        struct NoRoom(Mutex<mpsc::Sender<Result<Option<WholeFile>>>>);
+        impl Want for NoRoom {
+            fn room(&self, _: usize, version: &FileVersion) -> Result<Option<BlockMut>> {
+                assert_eq!(version.size, 5);
+                Ok(None)
+            }
+            fn tell(&self, _: usize, outcome: Result<Option<WholeFile>>) {
+                self.0.lock().unwrap().send(outcome).unwrap();
+            }
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, "bytes").unwrap();
+        let (tell, told) = mpsc::channel();
+        let want = Arc::new(NoRoom(Mutex::new(tell)));
+        let files = Files::new(vec![path.into()], VersionCheck::Always, want);
+        play(&mut files.claim().unwrap(), 999, 0);
+        assert!(told.try_recv().unwrap().unwrap().is_none());
+        assert!(told.try_recv().is_err(), "told once");
+        assert_eq!(open_below(dir.path()), 0);
+    }
+
+    #[test]
     fn depth_is_an_option() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
@@ -696,7 +724,7 @@ mod tests {
         let rings = Rings::new(1);
         let device = device();
         let options = ReadOptions::default().depth(NonZeroUsize::new(3).unwrap());
-        if let Err(why) = rings.read_files(files, &device, &options) {
+        if let Err(why) = facts().and_then(|_| rings.read(files, &device, &options)) {
             return skipped("uring", why);
         }
         for _ in 0..50 {

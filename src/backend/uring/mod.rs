@@ -7,7 +7,6 @@
 //! Flags and operations: io_uring_setup(2), io_uring_enter(2).
 
 mod driver;
-#[allow(dead_code)] // the layer that reads many files will bring it to users
 mod files;
 #[cfg(test)]
 mod fixture;
@@ -19,12 +18,12 @@ mod ring;
 mod sending;
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use self::driver::Driver;
-#[allow(unused_imports)] // for the layer that reads many files
-pub(crate) use self::files::{Files, WholeFile};
+use self::files::Files;
 use self::flight::Tally;
 pub(crate) use self::probe::facts;
 use self::sending::Load;
@@ -33,6 +32,7 @@ use super::file::OpenFile;
 use super::requests::{
     Access, Batched, Context, DirectFile, Job, Look, buffered_limits, direct_limits,
 };
+use super::whole::Want;
 use super::workers::Workers;
 use crate::buffer::Pool;
 use crate::error::{ErrorKind, Refusal, Result};
@@ -90,18 +90,28 @@ impl Rings {
         driver.clone()
     }
 
-    /// Reads whole files of one device. Each is told to `files`, whatever becomes of it.
+    /// Reads whole files of one device. Of each, `want` is told what became of it.
     ///
     /// # Errors
     /// Why there are no rings; nothing has been told then.
-    #[allow(dead_code)] // for the layer that reads many files
     pub(crate) fn read_files(
+        &self,
+        paths: Vec<Arc<Path>>,
+        want: Arc<dyn Want>,
+        check: VersionCheck,
+        device: &Arc<Device>,
+        options: &ReadOptions,
+    ) -> Result<(), Refusal> {
+        facts()?;
+        self.read(Files::new(paths, check, want), device, options)
+    }
+
+    fn read(
         &self,
         files: Arc<Files>,
         device: &Arc<Device>,
         options: &ReadOptions,
     ) -> Result<(), Refusal> {
-        facts()?;
         let driver = self.driver(device);
         driver.ready()?;
         let tally = Tally::new(device.clone(), options.depth);

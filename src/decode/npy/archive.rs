@@ -21,7 +21,7 @@ const RATIO_MOST: u64 = 1032;
 /// Opens a .npz file: reads the directory of the archive, in one request if it has less than 64 KiB.
 ///
 /// ```no_run
-/// let archive = feedwater::npy::open_zip(feedwater::open("arrays.npz")?)?;
+/// let archive = feedwater::npy::open_npz(feedwater::open("arrays.npz")?)?;
 /// for name in archive.names() {
 ///     println!("{name}: {:?}", archive.array(name)?);
 /// }
@@ -32,7 +32,7 @@ const RATIO_MOST: u64 = 1032;
 /// # Errors
 /// [`Malformed`](ErrorKind::Malformed) if it is no zip archive, has bytes in front or behind, or its directory is not right;
 /// [`UnsupportedFeature`](ErrorKind::UnsupportedFeature) for several volumes or a directory of over 64 MiB; and those of the reader.
-pub fn open_zip<R: Reader + ?Sized>(reader: Arc<R>) -> Result<Archive<R>> {
+pub fn open_npz<R: Reader + ?Sized>(reader: Arc<R>) -> Result<Archive<R>> {
     let source = reader.source();
     let len = source.len();
     let tail = reader.tail(TAIL).wait()?;
@@ -82,7 +82,7 @@ impl<R: Reader + ?Sized> Archive<R> {
 
     /// Most bytes that a compressed member may have when it is inflated. Default: half of the machine's memory.
     #[must_use]
-    pub fn most_inflated(mut self, bytes: u64) -> Self {
+    pub fn max_inflated(mut self, bytes: u64) -> Self {
         self.most = bytes;
         self
     }
@@ -97,7 +97,7 @@ impl<R: Reader + ?Sized> Archive<R> {
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if there is none of this name; [`Malformed`](ErrorKind::Malformed) if the member is not what
     /// the directory says; [`UnsupportedFeature`](ErrorKind::UnsupportedFeature) if it is encrypted or compressed in another way;
-    /// [`OutOfMemory`](ErrorKind::OutOfMemory) past [`most_inflated`](Self::most_inflated); and those of [`open`](super::open).
+    /// [`OutOfMemory`](ErrorKind::OutOfMemory) past [`max_inflated`](Self::max_inflated); and those of [`open`](super::open).
     pub fn array(&self, name: &str) -> Result<ArrayFile<dyn Reader>> {
         let (member, data) = self.find(name)?;
         match member.method {
@@ -178,8 +178,15 @@ impl<R: Reader + ?Sized> Archive<R> {
             )));
         }
         let deflated = self.reader.read(data.clone()).wait()?;
-        // Not more than the bytes that are there can come to.
-        let mut content = Vec::with_capacity(member.len as usize);
+        // Not more than the bytes that are there can come to, which may be more than can be had.
+        let mut content = Vec::new();
+        if content.try_reserve_exact(member.len as usize).is_err() {
+            let kind = ErrorKind::OutOfMemory {
+                wanted: member.len,
+                cap: self.most,
+            };
+            return Err(source.error(kind, data));
+        }
         let mut inflater = DeflateDecoder::new(&deflated[..]);
         let inflated = inflater.by_ref().take(member.len).read_to_end(&mut content);
         inflated.map_err(|error| wrong(format!("it does not inflate: {error}")))?;

@@ -76,19 +76,19 @@ impl Array {
     /// Its elements in the order in which they stand in memory ([`order`](Self::order)). No copy.
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) if they are of another type than `T`, in another order of bytes than this
-    /// machine's, or not aligned in the file: [`to_vec`](Self::to_vec) takes the last two. Truth values, halves and complex
-    /// numbers are in [`bytes`](Self::bytes).
+    /// [`Unsupported`](ErrorKind::Unsupported) if they are of another type than `T`, in another byte order than this
+    /// machine's, or not aligned in the file: [`to_vec`](Self::to_vec) takes the last two. Booleans, half-precision floats and
+    /// complex numbers are in [`bytes`](Self::bytes).
     pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
         self.check_type::<T>()?;
         if !self.dtype.endian().is_native() {
-            return Err(self.refused("in the order of bytes that they have, as", T::NAME));
+            return Err(self.refused("in the byte order that they have, as", T::NAME));
         }
         cast(&self.bytes)
             .ok_or_else(|| self.refused("at an address that is not aligned, as", T::NAME))
     }
 
-    /// A copy of its elements in the order in which they stand in memory, swapped to the order of bytes of this machine where
+    /// A copy of its elements in the order in which they stand in memory, swapped to the byte order of this machine where
     /// they have another.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl Array {
         })
     }
 
-    /// The same array in the order of bytes of this machine: itself, or one copy.
+    /// The same array in the byte order of this machine: itself, or one copy.
     #[must_use]
     pub fn to_native(&self) -> Array {
         if self.dtype.endian().is_native() {
@@ -142,20 +142,8 @@ impl Array {
     }
 
     fn check_type<T: Element>(&self) -> Result<()> {
-        let of = match (self.dtype.kind(), self.dtype.size()) {
-            (Kind::UInt, 1) => Number::U8,
-            (Kind::UInt, 2) => Number::U16,
-            (Kind::UInt, 4) => Number::U32,
-            (Kind::UInt, 8) => Number::U64,
-            (Kind::Int, 1) => Number::I8,
-            (Kind::Int, 2) => Number::I16,
-            (Kind::Int, 4) => Number::I32,
-            (Kind::Int, 8) => Number::I64,
-            (Kind::Float, 4) => Number::F32,
-            (Kind::Float, 8) => Number::F64,
-            _ => return Err(self.refused("as", T::NAME)),
-        };
-        if of == T::NUMBER {
+        let wanted = Dtype::of::<T>();
+        if (self.dtype.kind(), self.dtype.size()) == (wanted.kind(), wanted.size()) {
             return Ok(());
         }
         Err(self.refused("as", T::NAME))
@@ -168,7 +156,7 @@ impl Array {
 }
 
 impl Dtype {
-    /// The type of `T`, in the order of bytes of this machine.
+    /// The type of `T`, in the byte order of this machine.
     pub fn of<T: Element>() -> Dtype {
         let (kind, size) = match T::NUMBER {
             Number::U8 => (Kind::UInt, 1),
@@ -246,6 +234,7 @@ fn transposed(bytes: &[u8], shape: &[usize], size: usize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decode::element::number::Is as _;
     use crate::format::npy::Endian;
 
     fn array(dtype: Dtype, order: Order, shape: &[usize], bytes: &[u8]) -> Array {

@@ -114,9 +114,9 @@ impl<R: Reader + ?Sized> ArrayFile<R> {
         self.data..self.data + self.header.bytes
     }
 
-    /// Starts reading all of it: await it on any executor, or [wait](Reading::wait). One request, or none for an array
+    /// Starts reading all of it: await it on any executor, or [wait](PendingArray::wait). One request, or none for an array
     /// that came with its header.
-    pub fn load(&self) -> Reading {
+    pub fn load(&self) -> PendingArray {
         self.read(self.range(), self.header.shape.clone())
     }
 
@@ -126,10 +126,10 @@ impl<R: Reader + ?Sized> ArrayFile<R> {
     /// When it is waited for: [`NotFound`](ErrorKind::NotFound) if there are fewer rows;
     /// [`Unsupported`](ErrorKind::Unsupported) for a single element, which has none, and for an array in Fortran order of more
     /// than one dimension, whose rows are not in one place.
-    pub fn rows(&self, rows: Range<usize>) -> Reading {
+    pub fn rows(&self, rows: Range<usize>) -> PendingArray {
         let refused = |kind| {
             let error = Error::new(kind).named(self.reader.source().name());
-            Reading(State::Failed(error))
+            PendingArray(State::Failed(error))
         };
         let unsupported =
             |what: &'static str| refused(ErrorKind::Unsupported { what: what.into() });
@@ -156,7 +156,7 @@ impl<R: Reader + ?Sized> ArrayFile<R> {
         self.read(start..start + row * rows.len() as u64, shape)
     }
 
-    fn read(&self, range: Range<u64>, shape: Vec<usize>) -> Reading {
+    fn read(&self, range: Range<u64>, shape: Vec<usize>) -> PendingArray {
         let plan = Plan {
             dtype: self.dtype(),
             order: self.order(),
@@ -169,12 +169,12 @@ impl<R: Reader + ?Sized> ArrayFile<R> {
             let part = whole
                 .get(from as usize..range.end as usize)
                 .map(|part| whole.slice_ref(part));
-            return Reading(State::There(plan, part.unwrap_or_default()));
+            return PendingArray(State::There(plan, part.unwrap_or_default()));
         }
         if range.is_empty() {
-            return Reading(State::There(Plan { skip: 0, ..plan }, Bytes::new()));
+            return PendingArray(State::There(Plan { skip: 0, ..plan }, Bytes::new()));
         }
-        Reading(State::Pending(plan, self.reader.read(from..range.end)))
+        PendingArray(State::Pending(plan, self.reader.read(from..range.end)))
     }
 }
 
@@ -203,7 +203,7 @@ impl<R: Reader + ?Sized> fmt::Debug for ArrayFile<R> {
 /// An array being read: await it on any executor, or [`wait`](Self::wait). Dropping it cancels what has not been sent to the
 /// system.
 #[must_use = "dropping it cancels the read if it has not begun"]
-pub struct Reading(State);
+pub struct PendingArray(State);
 
 enum State {
     Pending(Plan, PendingRead),
@@ -236,7 +236,7 @@ impl Plan {
     }
 }
 
-impl Reading {
+impl PendingArray {
     /// Parks this thread until the array is there.
     ///
     /// # Errors
@@ -250,7 +250,7 @@ impl Reading {
     }
 }
 
-impl Future for Reading {
+impl Future for PendingArray {
     type Output = Result<Array>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -265,8 +265,8 @@ impl Future for Reading {
     }
 }
 
-impl fmt::Debug for Reading {
+impl fmt::Debug for PendingArray {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reading").finish_non_exhaustive()
+        f.debug_struct("PendingArray").finish_non_exhaustive()
     }
 }

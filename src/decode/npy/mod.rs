@@ -19,8 +19,8 @@
 //!
 //! # What is read
 //! Headers of the versions 1.0, 2.0 and 3.0, by a parser that takes a dict of three entries and nothing else that Python
-//! would. Elements: truth values, integers, floats, complex numbers, byte and Unicode strings, and void, in both orders of
-//! bytes ([`Dtype`]), in C and Fortran order ([`Array::strides`]).
+//! would. Elements: booleans, integers, floats, complex numbers, byte and Unicode strings, and void, in both byte
+//! orders ([`Dtype`]), in C and Fortran order ([`Array::strides`]).
 //!
 //! [`UnsupportedFeature`](crate::ErrorKind::UnsupportedFeature): arrays of Python objects (they are pickled code), structured
 //! ones, dates and times, long doubles, headers of over 64 KiB. Of archives: encrypted members, and those that are compressed in
@@ -40,7 +40,7 @@ mod save;
 
 pub use super::element::Element;
 pub use crate::format::npy::{Dtype, Endian, Kind, Order};
-pub use archive::{Archive, open_zip};
+pub use archive::{Archive, open_npz};
 pub use array::Array;
-pub use file::{ArrayFile, Reading, open, open_async};
+pub use file::{ArrayFile, PendingArray, open, open_async};
 pub use save::{save, save_with};

@@ -10,10 +10,9 @@ use std::sync::Arc;
 use arrow_schema::ArrowError;
 use parquet::errors::ParquetError;
 
+use crate::decode::panics;
 use crate::error::{Error, ErrorKind, Result};
-
-/// What errors call the format.
-pub(crate) const FORMAT: &str = "parquet";
+use crate::format::parquet::{FORMAT, malformed};
 
 /// Most errors that hide in each other before the innermost is taken as it is.
 const DEPTH: usize = 8;
@@ -32,20 +31,20 @@ pub(crate) fn from_parquet(error: ParquetError, part: Option<Arc<str>>) -> Error
             from_text(&what, part)
         }
         ParquetError::NeedMoreData(bytes) => malformed(
-            format!("the footer needs {bytes} bytes more than there are"),
             part,
+            format!("the footer needs {bytes} bytes more than there are"),
         ),
         ParquetError::NeedMoreDataRange(range) => malformed(
+            part,
             format!(
                 "the footer points at bytes {}..{}, which are not there",
                 range.start, range.end
             ),
-            part,
         ),
         ParquetError::IndexOutOfBound(index, bound) => {
-            malformed(format!("there is no column {index} among {bound}"), part)
+            malformed(part, format!("there is no column {index} among {bound}"))
         }
-        other => malformed(other.to_string(), part),
+        other => malformed(part, other.to_string()),
     }
 }
 
@@ -101,15 +100,7 @@ pub(crate) fn is_too_large_a_batch(error: &Error) -> bool {
 /// Of 32-bit offsets.
 const OVERFLOW: &str = "more than 2 GiB of values of one column in a batch";
 
-pub(super) fn malformed(what: impl Into<Cow<'static, str>>, part: Option<Arc<str>>) -> Error {
-    Error::new(ErrorKind::Malformed {
-        format: FORMAT,
-        part,
-        what: what.into(),
-    })
-}
-
-pub(super) fn unsupported(feature: impl Into<Cow<'static, str>>, part: Option<Arc<str>>) -> Error {
+fn unsupported(feature: impl Into<Cow<'static, str>>, part: Option<Arc<str>>) -> Error {
     Error::new(ErrorKind::UnsupportedFeature {
         format: FORMAT,
         part,
@@ -118,21 +109,10 @@ pub(super) fn unsupported(feature: impl Into<Cow<'static, str>>, part: Option<Ar
 }
 
 fn panicked(payload: Box<dyn Any + Send>, part: Option<Arc<str>>) -> Error {
-    let message: Arc<str> = match payload.downcast::<String>() {
-        Ok(message) => (*message).into(),
-        Err(payload) => match payload.downcast::<&'static str>() {
-            Ok(message) => (*message).into(),
-            Err(payload) => {
-                // Dropping what somebody threw may panic as well, and this is where panics end.
-                std::mem::forget(payload);
-                "a panic without a message".into()
-            }
-        },
-    };
     Error::new(ErrorKind::Panicked {
         library: FORMAT,
         part,
-        message,
+        message: panics::message(payload),
     })
 }
 
@@ -179,8 +159,8 @@ fn from_io(error: io::Error, part: Option<Arc<str>>, depth: usize) -> Error {
     match error.into_inner() {
         Some(inner) => from_boxed(inner, part, depth),
         None => malformed(
-            "the compressed bytes of a page are not what its codec writes",
             part,
+            "the compressed bytes of a page are not what its codec writes",
         ),
     }
 }
@@ -225,7 +205,7 @@ fn from_text(text: &str, part: Option<Arc<str>>) -> Error {
     if FEATURES.iter().any(|feature| what.contains(feature)) {
         return unsupported(what.to_owned(), part);
     }
-    malformed(what.to_owned(), part)
+    malformed(part, what.to_owned())
 }
 
 #[cfg(test)]

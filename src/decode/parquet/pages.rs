@@ -1,101 +1,186 @@
-//! The pages of a column chunk, less those that the `parquet` crate would read wrongly.
+//! Pages, decompressed into memory that is used again.
+//!
+//! The crate makes a new vector for each page, and for Snappy fills it with zeros first. Its page reader is told that there
+//! is no compression, so it checks headers and checksums and hands out the bytes as they are; Snappy and Zstandard are
+//! undone here.
 
-use std::io::Read;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::cell::RefCell;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use parquet::basic::{Compression, Encoding};
+use parquet::basic::Compression;
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::page_index::offset_index::PageLocation;
-use parquet::file::reader::{ChunkReader, Length, SerializedPageReader};
+use parquet::file::reader::{ChunkReader, SerializedPageReader};
+use snap::raw::decompress_len;
+use zstd::bulk::Decompressor;
 
-/// The pages of `chunk`, read from `source`, which has the offsets of the file. `locations` is the offset index of the chunk;
-/// without it the page headers are followed.
-///
-/// Beside what the crate refuses:
-/// - Levels in the deprecated BIT_PACKED encoding are refused. The format has them packed from the most significant bit on
-///   (Encodings.md); the crate unpacks from the least significant one, and would deliver other nulls and lists than were
-///   written. Columns without levels may name the encoding, as many writers do.
-/// - A page of the LZ4 codec of Hadoop that is in more than one frame, and that the crate does not decompress, is told
-///   apart from a damaged one.
-pub(super) fn checked<R: ChunkReader + 'static>(
-    source: Arc<R>,
+use super::buffers::Buffers;
+use super::checked::{Promised, checked};
+
+/// The pages of `chunk`, read by `reader`.
+pub(super) fn pages<R: ChunkReader + 'static>(
+    reader: R,
     chunk: &ColumnChunkMetaData,
     rows: usize,
     locations: Option<Vec<PageLocation>>,
+    buffers: &Arc<Buffers>,
 ) -> Result<Box<dyn PageReader>> {
-    let descr = chunk.column_descr();
-    let headers_in_pages = locations.is_some();
-    let last: LastBytes = Arc::default();
-    let noting = Arc::new(Noting {
-        source,
-        last: (chunk.compression() == Compression::LZ4).then(|| last.clone()),
-    });
-    Ok(Box::new(Checked {
-        pages: SerializedPageReader::new(noting, chunk, rows, locations)?,
-        has_definition_levels: descr.max_def_level() > 0,
-        has_repetition_levels: descr.max_rep_level() > 0,
-        last,
-        headers_in_pages,
-    }))
-}
-
-/// The bytes that were asked for last.
-type LastBytes = Arc<Mutex<Option<Bytes>>>;
-
-struct Checked<R: ChunkReader> {
-    pages: SerializedPageReader<Noting<R>>,
-    has_definition_levels: bool,
-    has_repetition_levels: bool,
-    last: LastBytes,
-    /// Whether pages are asked for together with their headers.
-    headers_in_pages: bool,
-}
-
-impl<R: ChunkReader> Checked<R> {
-    #[allow(deprecated)] // The encoding that this is about.
-    fn check(&self, page: &Page) -> Result<()> {
-        let Page::DataPage {
-            def_level_encoding,
-            rep_level_encoding,
-            ..
-        } = page
-        else {
-            return Ok(());
-        };
-        for (has, encoding, which) in [
-            (self.has_definition_levels, def_level_encoding, "definition"),
-            (self.has_repetition_levels, rep_level_encoding, "repetition"),
-        ] {
-            if has && *encoding == Encoding::BIT_PACKED {
-                return Err(ParquetError::NYI(format!(
-                    "{which} levels in the BIT_PACKED encoding"
-                )));
+    checked(reader, chunk, locations.is_some(), |reader, promised| {
+        let codec = match chunk.compression() {
+            Compression::SNAPPY => Codec::Snappy,
+            Compression::ZSTD(_) => Codec::Zstd,
+            _ => {
+                let pages = SerializedPageReader::new(reader, chunk, rows, locations)?;
+                return Ok(Box::new(pages));
             }
-        }
-        Ok(())
+        };
+        let stored = chunk.clone().into_builder();
+        let stored = stored.set_compression(Compression::UNCOMPRESSED).build()?;
+        Ok(Box::new(Decompressed {
+            stored: SerializedPageReader::new(reader, &stored, rows, locations)?,
+            codec,
+            promised,
+            buffers: buffers.clone(),
+        }))
+    })
+}
+
+#[derive(Clone, Copy)]
+enum Codec {
+    Snappy,
+    Zstd,
+}
+
+struct Decompressed<R: ChunkReader> {
+    stored: SerializedPageReader<R>,
+    codec: Codec,
+    promised: Promised,
+    buffers: Arc<Buffers>,
+}
+
+impl<R: ChunkReader> Decompressed<R> {
+    fn page(&mut self, page: Page) -> Result<Page> {
+        Ok(match page {
+            Page::DataPage {
+                buf,
+                num_values,
+                encoding,
+                def_level_encoding,
+                rep_level_encoding,
+                statistics,
+            } => Page::DataPage {
+                buf: self.decompressed(&buf, 0)?,
+                num_values,
+                encoding,
+                def_level_encoding,
+                rep_level_encoding,
+                statistics,
+            },
+            Page::DictionaryPage {
+                buf,
+                num_values,
+                encoding,
+                is_sorted,
+            } => Page::DictionaryPage {
+                buf: self.decompressed(&buf, 0)?,
+                num_values,
+                encoding,
+                is_sorted,
+            },
+            Page::DataPageV2 {
+                buf,
+                num_values,
+                encoding,
+                num_nulls,
+                num_rows,
+                def_levels_byte_len,
+                rep_levels_byte_len,
+                is_compressed: true,
+                statistics,
+            } => {
+                // The levels come first, and are never compressed.
+                let levels = u64::from(def_levels_byte_len) + u64::from(rep_levels_byte_len);
+                Page::DataPageV2 {
+                    buf: self.decompressed(&buf, usize::try_from(levels)?)?,
+                    num_values,
+                    encoding,
+                    num_nulls,
+                    num_rows,
+                    def_levels_byte_len,
+                    rep_levels_byte_len,
+                    is_compressed: true,
+                    statistics,
+                }
+            }
+            plain @ Page::DataPageV2 { .. } => plain,
+        })
     }
 
-    /// Says what is wrong with the page that was asked for last, if that is known better here.
-    fn explain(&self, error: ParquetError) -> ParquetError {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(page) = last.as_ref() else {
-            return error;
+    /// The first `plain` bytes of `stored` as they are, and the others decompressed.
+    fn decompressed(&mut self, stored: &Bytes, plain: usize) -> Result<Bytes> {
+        let short = || ParquetError::EOF("a page ends inside its levels".into());
+        let (levels, values) = stored.split_at_checked(plain).ok_or_else(short)?;
+        let len = match self.codec {
+            // A page without values has none to decompress.
+            Codec::Snappy if values.is_empty() => return Ok(stored.clone()),
+            Codec::Snappy => snappy_len(values)?,
+            Codec::Zstd => match self.promised.bytes().and_then(|len| len.checked_sub(plain)) {
+                None => return Err(ParquetError::General("a page without a size".into())),
+                // Whatever frames there are.
+                Some(0) => return Ok(stored.slice(..plain)),
+                Some(len) => len,
+            },
         };
-        let header = match self.headers_in_pages {
-            true => struct_len(page).unwrap_or(page.len()),
-            false => 0,
-        };
-        match page.get(header..).map_or(0, frames) {
-            0 | 1 => error,
-            frames => ParquetError::NYI(format!("a Hadoop LZ4 page in {frames} frames")),
-        }
+        self.buffers.filled(plain + len, |page| {
+            let (head, rest) = page.split_at_mut_checked(plain).ok_or_else(short)?;
+            head.copy_from_slice(levels);
+            match self.codec {
+                Codec::Snappy => _ = snap::raw::Decoder::new().decompress(values, rest)?,
+                Codec::Zstd => zstd(values, rest)?,
+            }
+            Ok(())
+        })
     }
 }
 
-impl<R: ChunkReader> Iterator for Checked<R> {
+fn snappy_len(values: &[u8]) -> Result<usize> {
+    let len = decompress_len(values)?;
+    // Nothing in the format makes more than 64 bytes of 3.
+    if len > values.len().saturating_mul(22) {
+        return Err(ParquetError::General(format!(
+            "{} bytes of Snappy are said to be {len} bytes",
+            values.len()
+        )));
+    }
+    Ok(len)
+}
+
+/// The frames of `from` into `to`, which they have to fill.
+fn zstd(from: &[u8], to: &mut [u8]) -> Result<()> {
+    thread_local! {
+        /// 160 KB and some, which are worth keeping.
+        static ZSTD: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+    }
+    let len = ZSTD.with_borrow_mut(|kept| {
+        let decompressor = match kept {
+            Some(decompressor) => decompressor,
+            None => kept.insert(Decompressor::new()?),
+        };
+        decompressor.decompress_to_buffer(from, to)
+    })?;
+    if len != to.len() {
+        return Err(ParquetError::General(format!(
+            "a page of {} bytes by its header decompresses to {len}",
+            to.len()
+        )));
+    }
+    Ok(())
+}
+
+impl<R: ChunkReader> Iterator for Decompressed<R> {
     type Item = Result<Page>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -103,324 +188,110 @@ impl<R: ChunkReader> Iterator for Checked<R> {
     }
 }
 
-#[deny(clippy::missing_trait_methods)]
-impl<R: ChunkReader> PageReader for Checked<R> {
+impl<R: ChunkReader> PageReader for Decompressed<R> {
     fn get_next_page(&mut self) -> Result<Option<Page>> {
-        let page = match self.pages.get_next_page() {
-            Ok(page) => page,
-            Err(error) => return Err(self.explain(error)),
-        };
-        if let Some(page) = &page {
-            self.check(page)?;
+        match self.stored.get_next_page()? {
+            Some(page) => self.page(page).map(Some),
+            None => Ok(None),
         }
-        Ok(page)
     }
 
     fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
-        self.pages.peek_next_page()
+        self.stored.peek_next_page()
     }
 
     fn skip_next_page(&mut self) -> Result<()> {
-        self.pages.skip_next_page()
+        self.stored.skip_next_page()
     }
 
     fn supports_deferred_dictionary(&self) -> bool {
-        self.pages.supports_deferred_dictionary()
+        self.stored.supports_deferred_dictionary()
     }
 
     fn take_deferred_dictionary(&mut self) -> Result<Option<Page>> {
-        let page = self.pages.take_deferred_dictionary();
-        page.map_err(|error| self.explain(error))
+        match self.stored.take_deferred_dictionary()? {
+            Some(page) => self.page(page).map(Some),
+            None => Ok(None),
+        }
     }
 
     fn at_record_boundary(&mut self) -> Result<bool> {
-        self.pages.at_record_boundary()
+        self.stored.at_record_boundary()
     }
-}
-
-/// Keeps what was asked for last, where that will be of use.
-struct Noting<R> {
-    source: Arc<R>,
-    last: Option<LastBytes>,
-}
-
-impl<R: ChunkReader> Length for Noting<R> {
-    fn len(&self) -> u64 {
-        self.source.len()
-    }
-}
-
-impl<R: ChunkReader> ChunkReader for Noting<R> {
-    type T = R::T;
-
-    fn get_read(&self, start: u64) -> Result<R::T> {
-        self.source.get_read(start)
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
-        let bytes = self.source.get_bytes(start, length)?;
-        if let Some(last) = &self.last {
-            *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes.clone());
-        }
-        Ok(bytes)
-    }
-}
-
-/// In how many frames `page` is, if it is framed as Hadoop's codecs do, and 0 otherwise. Either each frame has its own
-/// length (big-endian u32, like all here) before decompression, then that of its bytes; or the first length is that of all
-/// frames together (`BlockCompressorStream`).
-fn frames(page: &[u8]) -> usize {
-    let walk = |each: bool| {
-        let mut rest = page;
-        let mut frames = 0;
-        while !rest.is_empty() {
-            if each || frames == 0 {
-                rest = rest.get(4..)?;
-            }
-            let (length, bytes) = rest.split_first_chunk::<4>()?;
-            let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
-            rest = bytes.get(length..)?;
-            frames += 1;
-        }
-        Some(frames)
-    };
-    walk(true).or_else(|| walk(false)).unwrap_or(0)
-}
-
-/// Deepest nesting of a page header that is followed.
-const DEPTH: usize = 8;
-
-/// Length of the struct in Thrift's compact protocol that `bytes` begin with.
-fn struct_len(bytes: &[u8]) -> Option<usize> {
-    let mut rest = bytes;
-    skip(&mut rest, 12, DEPTH)?;
-    Some(bytes.len() - rest.len())
-}
-
-/// Skips a value of a type of the compact protocol.
-fn skip(rest: &mut &[u8], kind: u8, depth: usize) -> Option<()> {
-    let depth = depth.checked_sub(1)?;
-    match kind {
-        // The value of a boolean field is its type.
-        1 | 2 => {}
-        3 => _ = byte(rest)?,
-        4..=6 => _ = varint(rest)?,
-        7 => *rest = rest.get(8..)?,
-        8 => {
-            let length = usize::try_from(varint(rest)?).ok()?;
-            *rest = rest.get(length..)?;
-        }
-        9 | 10 => {
-            let head = byte(rest)?;
-            let count = match head >> 4 {
-                15 => varint(rest)?,
-                count => u64::from(count),
-            };
-            for _ in 0..count {
-                match head & 15 {
-                    1 | 2 => _ = byte(rest)?,
-                    kind => skip(rest, kind, depth)?,
-                }
-            }
-        }
-        12 => loop {
-            let head = byte(rest)?;
-            if head == 0 {
-                break;
-            }
-            if head >> 4 == 0 {
-                varint(rest)?;
-            }
-            skip(rest, head & 15, depth)?;
-        },
-        // Page headers have no maps.
-        _ => return None,
-    }
-    Some(())
-}
-
-fn byte(rest: &mut &[u8]) -> Option<u8> {
-    let mut byte = [0];
-    rest.read_exact(&mut byte).ok()?;
-    Some(byte[0])
-}
-
-fn varint(rest: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let byte = byte(rest)?;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
 }
 
 #[cfg(test)]
 mod tests {
-    use parquet::basic::Type;
-    use parquet::schema::types::{ColumnDescriptor, ColumnPath, Type as SchemaType};
+    use std::io::Write;
 
+    use zstd::zstd_safe::get_frame_content_size;
+
+    use super::super::checked::tests::{RLE, chunk, header, location};
+    use super::super::failure::from_parquet;
     use super::*;
-    use crate::decode::parquet::failure::from_parquet;
-    use crate::error::ErrorKind;
-
-    fn zigzag(out: &mut Vec<u8>, value: i32) {
-        let mut value = ((value << 1) ^ (value >> 31)) as u32;
-        while value >= 0x80 {
-            out.push(value as u8 | 0x80);
-            value >>= 7;
-        }
-        out.push(value as u8);
-    }
-
-    /// The header of a data page of `values` values, whose encoding is PLAIN, as the compact protocol has it.
-    fn header(uncompressed: usize, compressed: usize, values: i32, levels: [i32; 2]) -> Vec<u8> {
-        let mut out = vec![0x15];
-        zigzag(&mut out, 0);
-        out.push(0x15);
-        zigzag(&mut out, uncompressed as i32);
-        out.push(0x15);
-        zigzag(&mut out, compressed as i32);
-        out.extend([0x2c, 0x15]);
-        zigzag(&mut out, values);
-        for encoding in [0, levels[0], levels[1]] {
-            out.push(0x15);
-            zigzag(&mut out, encoding);
-        }
-        out.extend([0, 0]);
-        out
-    }
-
-    fn chunk(levels: i16, codec: Compression, len: usize) -> ColumnChunkMetaData {
-        let kind = SchemaType::primitive_type_builder("n", Type::INT32)
-            .build()
-            .unwrap();
-        let path = ColumnPath::from("n");
-        let descr = ColumnDescriptor::new(Arc::new(kind), levels, 0, path);
-        ColumnChunkMetaData::builder(Arc::new(descr))
-            .set_compression(codec)
-            .set_total_compressed_size(len as i64)
-            .set_data_page_offset(0)
-            .build()
-            .unwrap()
-    }
-
-    const RLE: i32 = 3;
-    const BIT_PACKED: i32 = 4;
 
     #[test]
-    fn bit_packed_levels_are_refused_where_there_are_levels() {
-        for (max, encoding, ok) in [
-            (1, RLE, true),
-            (0, BIT_PACKED, true),
-            (1, BIT_PACKED, false),
-        ] {
-            let mut file = header(5, 5, 1, [encoding, BIT_PACKED]);
-            file.extend([1, 7, 0, 0, 0]);
-            let chunk = chunk(max, Compression::UNCOMPRESSED, file.len());
-            let source = Arc::new(Bytes::from(file));
-            let mut pages = checked(source, &chunk, 1, None).unwrap();
-            let page = pages.get_next_page();
-            assert_eq!(page.is_ok(), ok, "{max} {encoding}");
-            if let Err(error) = page {
-                let error = from_parquet(error, None);
-                let ErrorKind::UnsupportedFeature { feature, .. } = error.kind() else {
-                    panic!("{error}");
-                };
-                assert_eq!(feature, "definition levels in the BIT_PACKED encoding");
-            }
-        }
-    }
-
-    /// One LZ4 block of literals alone.
-    fn block(bytes: &[u8]) -> Vec<u8> {
-        let mut out = vec![(bytes.len().min(15) as u8) << 4];
-        out.extend(bytes.len().checked_sub(15).map(|more| more as u8));
-        out.extend(bytes);
-        out
-    }
-
-    fn lengths(numbers: &[usize]) -> Vec<u8> {
-        let numbers = numbers.iter().map(|n| (*n as u32).to_be_bytes());
-        numbers.flatten().collect()
-    }
-
-    #[test]
-    fn hadoop_pages_in_frames_are_told_from_damaged_ones() {
-        let in_two = |all: &[u8], at: usize| {
-            let (a, b) = (block(&all[..at]), block(&all[at..]));
-            let each = [
-                lengths(&[at, a.len()]),
-                a.clone(),
-                lengths(&[all.len() - at, b.len()]),
-                b.clone(),
-            ];
-            let together = [lengths(&[all.len(), a.len()]), a, lengths(&[b.len()]), b];
-            (each.concat(), together.concat())
-        };
-        let all = b"abcdefghijklmno";
-        // The crate goes on to a frame if more bytes are left than the one before had.
-        let (longer, _) = in_two(all, 3);
-        let (shorter, together) = in_two(all, 14);
-        let whole = block(all);
-        let one = [lengths(&[all.len(), whole.len()]), whole].concat();
-        let damaged = [one.clone(), vec![9]].concat();
-        for with_locations in [false, true] {
-            for (body, said) in [
-                (&one, Ok(())),
-                (&longer, Ok(())),
-                (&shorter, Err("a Hadoop LZ4 page in 2 frames")),
-                (&together, Err("a Hadoop LZ4 page in 2 frames")),
-                (&damaged, Err("")),
-            ] {
-                let file = [header(all.len(), body.len(), 3, [RLE, RLE]), body.clone()].concat();
-                let chunk = chunk(0, Compression::LZ4, file.len());
-                let locations = with_locations.then(|| {
-                    vec![PageLocation {
-                        offset: 0,
-                        compressed_page_size: file.len() as i32,
-                        first_row_index: 0,
-                    }]
-                });
-                let mut pages = checked(Arc::new(Bytes::from(file)), &chunk, 3, locations).unwrap();
-                let error = match (pages.get_next_page(), said) {
-                    (Ok(page), Ok(())) => {
-                        assert_eq!(page.unwrap().buffer(), &all[..]);
-                        continue;
+    fn zstandard_is_undone_as_the_crate_does_it() {
+        let all = b"abcdefghijklmno".repeat(20);
+        let frame = |bytes: &[u8]| zstd::bulk::compress(bytes, 3).unwrap();
+        let mut sizeless = zstd::stream::Encoder::new(Vec::new(), 3).unwrap();
+        sizeless.write_all(&all[..10]).unwrap();
+        sizeless.flush().unwrap();
+        sizeless.write_all(&all[10..]).unwrap();
+        let sizeless = sizeless.finish().unwrap();
+        assert_eq!(get_frame_content_size(&sizeless).ok(), Some(None));
+        let skipped = [&0x184D_2A53_u32.to_le_bytes()[..], &[2, 0, 0, 0, 8, 9]].concat();
+        let one = frame(&all);
+        let bodies = [
+            one.clone(),
+            sizeless.clone(),
+            [frame(&all[..100]), frame(&all[100..])].concat(),
+            [sizeless, frame(b"")].concat(),
+            [frame(b""), one.clone()].concat(),
+            [skipped.clone(), one.clone(), skipped].concat(),
+            frame(b""),
+            Vec::new(),
+            one[..one.len() - 1].to_vec(),
+            [&one[..], &[7]].concat(),
+            b"no frame at all".to_vec(),
+        ];
+        let buffers = Arc::new(Buffers::default());
+        let mut right = 0;
+        for (number, body) in bodies.iter().enumerate() {
+            for promised in [0, 1, 299, 300, 301] {
+                for with_locations in [false, true] {
+                    let mut file = header(promised, body.len(), 3, [RLE, RLE]);
+                    file.extend(body);
+                    let chunk = chunk(0, Compression::ZSTD(Default::default()), file.len());
+                    let locations = with_locations.then(|| vec![location(file.len())]);
+                    let file = Bytes::from(file);
+                    let theirs = SerializedPageReader::new(
+                        Arc::new(file.clone()),
+                        &chunk,
+                        3,
+                        locations.clone(),
+                    );
+                    let theirs = theirs.unwrap().get_next_page();
+                    let ours = pages(file, &chunk, 3, locations, &buffers);
+                    let ours = ours.unwrap().get_next_page();
+                    match (ours, theirs) {
+                        (Ok(Some(ours)), Ok(Some(theirs))) => {
+                            assert_eq!(ours.buffer(), theirs.buffer(), "{number} {promised}");
+                            right += 1;
+                        }
+                        (Err(ours), Err(theirs)) => {
+                            let kind = |error| {
+                                let error = from_parquet(error, None);
+                                std::mem::discriminant(error.kind())
+                            };
+                            assert_eq!(kind(ours), kind(theirs), "{number} {promised}");
+                        }
+                        (ours, theirs) => panic!("{number} {promised}: {ours:?}, {theirs:?}"),
                     }
-                    (page, said) => from_parquet(page.unwrap_err(), said.err().map(Arc::from)),
-                };
-                match error.kind() {
-                    ErrorKind::UnsupportedFeature {
-                        feature,
-                        part: Some(part),
-                        ..
-                    } => assert_eq!(**part, **feature),
-                    ErrorKind::Malformed {
-                        part: Some(part), ..
-                    } => assert_eq!(&**part, "", "{error}"),
-                    _ => panic!("{error}"),
                 }
             }
         }
-    }
-
-    #[test]
-    fn headers_are_measured_and_bad_ones_are_not_followed() {
-        let whole = header(5, 5, 1, [RLE, RLE]);
-        let longer = [&whole[..], &[1, 2, 3]].concat();
-        assert_eq!(struct_len(&longer), Some(whole.len()));
-        for len in 0..whole.len() {
-            assert_eq!(struct_len(&whole[..len]), None);
-        }
-        assert_eq!(struct_len(&[0x1c; 100]), None, "too deep");
-        assert_eq!(
-            struct_len(&[0x19, 0xf5, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1]),
-            None,
-            "more elements than bytes"
-        );
-        assert_eq!(struct_len(&[0x1b, 0]), None, "a map");
+        // Those of no bytes, and the six that have them all.
+        assert_eq!(right, 2 * (bodies.len() + 6));
     }
 }

@@ -120,8 +120,8 @@ impl Source {
     /// Most bytes of row groups that [`prefetching`](Self::prefetching) reads or keeps at once. Default 128 MiB. The row group
     /// in use is read in any case.
     #[must_use]
-    pub fn window(mut self, bytes: u64) -> Self {
-        self.window = bytes;
+    pub fn window(mut self, bytes: usize) -> Self {
+        self.window = bytes as u64;
         self
     }
 
@@ -142,7 +142,7 @@ impl Source {
         footer: &ParquetMetaData,
         row_groups: impl IntoIterator<Item = usize>,
         columns: &ProjectionMask,
-    ) -> crate::Result<Self> {
+    ) -> crate::error::Result<Self> {
         let len = self.reader.source().len();
         let mut groups = Vec::new();
         for index in row_groups {
@@ -194,7 +194,7 @@ impl Source {
         (from <= to && to <= tail.len()).then(|| tail.slice(from..to))
     }
 
-    fn bytes(&self, range: Range<u64>) -> crate::Result<Bytes> {
+    fn bytes(&self, range: Range<u64>) -> crate::error::Result<Bytes> {
         if let Some(bytes) = self.ahead.as_ref().and_then(|ahead| ahead.wait(&range)) {
             return Ok(bytes);
         }

@@ -23,7 +23,7 @@ use crate::write::{FileSink, SinkOptions};
 ///
 /// use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 /// use feedwater::SinkOptions;
-/// use feedwater::parquet::WriteOptions;
+/// use feedwater::parquet::WriterOptions;
 /// use parquet::basic::{Compression, ZstdLevel};
 /// use parquet::file::properties::WriterProperties;
 ///
@@ -34,7 +34,7 @@ use crate::write::{FileSink, SinkOptions};
 /// let properties = WriterProperties::builder()
 ///     .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
 ///     .build();
-/// let mut writer = WriteOptions::new()
+/// let mut writer = WriterOptions::new()
 ///     .properties(properties)
 ///     .sink(SinkOptions::new().overwrite(false))
 ///     .create(&path, batch.schema())?;
@@ -47,16 +47,16 @@ use crate::write::{FileSink, SinkOptions};
 /// ```
 #[derive(Clone, Debug, Default)]
 #[must_use = "options do nothing until `create`"]
-pub struct WriteOptions {
+pub struct WriterOptions {
     properties: Option<WriterProperties>,
     sink: SinkOptions,
 }
 
-impl WriteOptions {
+impl WriterOptions {
     /// The defaults of the `parquet` crate (no compression, dictionaries, statistics per page, row groups of 1,048,576
     /// rows) and of [`SinkOptions`].
     pub fn new() -> Self {
-        WriteOptions::default()
+        WriterOptions::default()
     }
 
     /// What is decided inside the file: compression, encodings, sizes of row groups and pages, statistics, bloom filters.
@@ -127,12 +127,12 @@ pub struct Writer {
 struct Held(Option<FileSink>);
 
 impl Writer {
-    /// A writer with the default [options](WriteOptions).
+    /// A writer with the default [options](WriterOptions).
     ///
     /// # Errors
-    /// Those of [`WriteOptions::create`].
+    /// Those of [`WriterOptions::create`].
     pub fn create(path: impl AsRef<Path>, schema: SchemaRef) -> Result<Self> {
-        WriteOptions::new().create(path, schema)
+        WriterOptions::new().create(path, schema)
     }
 
     /// Appends rows. A row group that is full goes to the sink.
@@ -284,7 +284,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t");
         std::fs::write(&path, "old").unwrap();
-        let options = WriteOptions::new().sink(SinkOptions::new().overwrite(false));
+        let options = WriterOptions::new().sink(SinkOptions::new().overwrite(false));
         let error = options.create(&path, batch("n").schema()).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::AlreadyExists), "{error}");
         std::fs::remove_file(&path).unwrap();

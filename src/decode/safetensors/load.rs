@@ -18,7 +18,7 @@ use crate::decode::element::aligned;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::safetensors::{Group, Shape, TensorInfo, group};
 use crate::open::Engine;
-use crate::reader::{Batch, Pending, ReadOptions, Reader};
+use crate::reader::{Batch, Pending, Progress, ReadOptions, Reader};
 
 /// Alignments up to the size of a page can be had, as blocks begin on the boundary of one.
 const ALIGN_MOST: usize = 4096;
@@ -170,8 +170,8 @@ impl<R: Reader + ?Sized> Load<R> {
         self.parts.iter().flat_map(of_part).collect()
     }
 
-    /// Starts reading all of them: await it on any executor, or [wait](Loading::wait).
-    pub fn submit(self) -> Loading {
+    /// Starts reading all of them: await it on any executor, or [wait](PendingTensors::wait).
+    pub fn submit(self) -> PendingTensors {
         let mut asked = Vec::with_capacity(self.parts.len());
         let mut failed = self.failed;
         for part in self.parts {
@@ -184,7 +184,7 @@ impl<R: Reader + ?Sized> Load<R> {
                 Err(error) => failed = Some(error),
             }
         }
-        Loading {
+        PendingTensors {
             asked,
             at: 0,
             tensors: Vec::new(),
@@ -214,9 +214,9 @@ impl<R: Reader + ?Sized> Load<R> {
 
 impl<R: Reader + ?Sized> IntoFuture for Load<R> {
     type Output = Result<Tensors>;
-    type IntoFuture = Loading;
+    type IntoFuture = PendingTensors;
 
-    fn into_future(self) -> Loading {
+    fn into_future(self) -> PendingTensors {
         self.submit()
     }
 }
@@ -345,7 +345,7 @@ impl Cutting {
 /// Tensors being read: await it on any executor, or [`wait`](Self::wait). Dropping it cancels what has not been sent to the
 /// system.
 #[must_use = "dropping it cancels reads that have not begun"]
-pub struct Loading {
+pub struct PendingTensors {
     asked: Vec<Asked>,
     /// Those before are in `tensors`.
     at: usize,
@@ -353,7 +353,7 @@ pub struct Loading {
     failed: Option<Error>,
 }
 
-impl Loading {
+impl PendingTensors {
     /// Parks this thread until all tensors are there.
     ///
     /// # Errors
@@ -368,16 +368,21 @@ impl Loading {
         Ok(Tensors::new(self.tensors))
     }
 
-    /// Bytes read so far, and bytes to read.
-    pub fn progress(&self) -> (u64, u64) {
-        let each = self.asked.iter().map(|asked| asked.pending.progress());
-        each.fold((0, 0), |(done, all), progress| {
-            (done + progress.bytes_done, all + progress.bytes)
-        })
+    /// How far it is, of all files together: ranges and bytes that are there, and that were asked for.
+    pub fn progress(&self) -> Progress {
+        let mut sum = Progress::default();
+        for asked in &self.asked {
+            let progress = asked.pending.progress();
+            sum.reads_done += progress.reads_done;
+            sum.reads += progress.reads;
+            sum.bytes_done += progress.bytes_done;
+            sum.bytes += progress.bytes;
+        }
+        sum
     }
 }
 
-impl Future for Loading {
+impl Future for PendingTensors {
     type Output = Result<Tensors>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -398,9 +403,9 @@ impl Future for Loading {
     }
 }
 
-impl fmt::Debug for Loading {
+impl fmt::Debug for PendingTensors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Loading")
+        f.debug_struct("PendingTensors")
             .field("progress", &self.progress())
             .finish_non_exhaustive()
     }

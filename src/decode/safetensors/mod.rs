@@ -56,7 +56,7 @@ pub use super::element::Element;
 pub use crate::format::safetensors::{Dtype, TensorInfo};
 pub use file::{TensorFile, open, open_async};
 pub use in_order::{InOrder, InOrderStream};
-pub use load::{Load, Loading};
+pub use load::{Load, PendingTensors};
 pub use save::{NewTensor, save, save_with};
 pub use sharded::{ShardedTensors, open_sharded};
 pub use tensor::{Tensor, Tensors};

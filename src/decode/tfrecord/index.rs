@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 
-use super::options::{Corrupt, RecordOptions};
+use super::options::{OnCorrupt, RecordOptions};
 use super::walk::Walk;
 use crate::buffer::Block;
 use crate::error::{Error, ErrorKind, RecordCheck, Result};
@@ -18,7 +18,7 @@ use crate::format::tfrecord::frame::{self, FOOTER, HEADER};
 use crate::format::tfrecord::index::{self as kept, Identity};
 use crate::open::OpenOptions;
 use crate::reader::{Batch, Pending, Reader, ReaderExt};
-use crate::version::Version;
+use crate::version::{FileVersion, Version};
 use crate::write::{SinkOptions, SyncMode};
 
 /// Where each record of a file begins: records by number, one or many at once, each checked when it is read.
@@ -35,7 +35,7 @@ use crate::write::{SinkOptions, SyncMode};
 /// for text in ["zero", "one", "two"] {
 ///     writer.write(text.as_bytes())?;
 /// }
-/// writer.finish()?;
+/// writer.commit()?;
 ///
 /// let index = Index::build(feedwater::open(&path)?)?;
 /// assert_eq!(index.len(), 3);
@@ -83,14 +83,20 @@ impl RecordOptions {
     ///
     /// # Errors
     /// Those of [`index`](Self::index); [`Unsupported`](ErrorKind::Unsupported) for a reader of something else than a
-    /// file. Not being able to read or write the sidecar is none: [`Index::sidecar`] tells.
-    pub fn index_beside<R: Reader + ?Sized>(
+    /// file; [`InvalidOption`](ErrorKind::InvalidOption) if `path` is the file itself, which would be replaced. Not being able
+    /// to read or write the sidecar is none: [`Index::sidecar`] tells.
+    pub fn index_with_sidecar<R: Reader + ?Sized>(
         &self,
         reader: Arc<R>,
         path: impl AsRef<Path>,
     ) -> Result<Index<R>> {
         let path = path.as_ref();
         let identity = identity(&*reader)?;
+        if is_file_of(&*reader, path) {
+            let what = "an index kept in the very file that it is of".into();
+            let error = Error::new(ErrorKind::InvalidOption { what });
+            return Err(error.named(reader.source().name()));
+        }
         if let Some(offsets) = read_sidecar(path, &identity) {
             return Ok(self.index_of(reader, offsets, Sidecar::Read));
         }
@@ -118,7 +124,7 @@ impl RecordOptions {
 
     fn offsets<R: Reader + ?Sized>(&self, reader: &Arc<R>) -> Result<Vec<u64>> {
         let source = reader.source();
-        if self.corrupt != Corrupt::Fail {
+        if self.on_corrupt != OnCorrupt::Fail {
             let what = "an index of records of which some are to be left out".into();
             return Err(Error::new(ErrorKind::InvalidOption { what }));
         }
@@ -153,12 +159,12 @@ impl<R: Reader + ?Sized> Index<R> {
         RecordOptions::new().index(reader)
     }
 
-    /// [`RecordOptions::index_beside`] with the default options.
+    /// [`RecordOptions::index_with_sidecar`] with the default options.
     ///
     /// # Errors
     /// As there.
-    pub fn beside(reader: Arc<R>, path: impl AsRef<Path>) -> Result<Self> {
-        RecordOptions::new().index_beside(reader, path)
+    pub fn with_sidecar(reader: Arc<R>, path: impl AsRef<Path>) -> Result<Self> {
+        RecordOptions::new().index_with_sidecar(reader, path)
     }
 
     /// Number of records.
@@ -277,18 +283,16 @@ impl PendingRecords {
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) for a number past the last record; [`CorruptRecord`](ErrorKind::CorruptRecord)
     /// for one that is not, or no longer, a sound record of that length; those of the reader.
-    pub fn wait(mut self) -> Result<Vec<Bytes>> {
-        if let Some(error) = self.refused.take() {
+    pub fn wait(self) -> Result<Vec<Bytes>> {
+        if let Some(error) = self.refused {
             return Err(error);
         }
-        let PendingRecords {
-            pending,
-            wanted,
-            name,
-            verify_data,
-            ..
-        } = self;
-        checked(pending.wait()?, &wanted, &name, verify_data)
+        checked(
+            self.pending.wait()?,
+            &self.wanted,
+            &self.name,
+            self.verify_data,
+        )
     }
 }
 
@@ -296,8 +300,8 @@ impl Future for PendingRecords {
     type Output = Result<Vec<Bytes>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(error) = self.refused.take() {
-            return Poll::Ready(Err(error));
+        if let Some(error) = &self.refused {
+            return Poll::Ready(Err(error.clone()));
         }
         let blocks = ready!(Pin::new(&mut self.pending).poll(cx))?;
         Poll::Ready(checked(blocks, &self.wanted, &self.name, self.verify_data))
@@ -351,11 +355,21 @@ fn identity<R: Reader + ?Sized>(reader: &R) -> Result<Identity> {
             nanoseconds: file.mtime.nanoseconds,
         }),
         other => {
-            let what = format!("an index beside something that is no file: {other}").into();
+            let what = format!("a sidecar of something that is no file: {other}").into();
             let error = Error::new(ErrorKind::Unsupported { what });
             Err(error.named(reader.source().name()))
         }
     }
+}
+
+/// Whether `path` leads to the file that `reader` reads.
+fn is_file_of<R: Reader + ?Sized>(reader: &R, path: &Path) -> bool {
+    let (Version::File(file), Ok(there)) = (reader.source().version(), std::fs::metadata(path))
+    else {
+        return false;
+    };
+    let there = FileVersion::from(&there);
+    (there.dev, there.inode) == (file.dev, file.inode)
 }
 
 /// The offsets in a sidecar that is of this file. Anything else is as good as none.

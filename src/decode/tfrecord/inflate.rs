@@ -224,7 +224,7 @@ mod tests {
     }
 
     fn content() -> Vec<u8> {
-        (0..700_000_u64).map(|i| (i * i >> 7) as u8).collect()
+        (0..700_000_u64).map(|i| ((i * i) >> 7) as u8).collect()
     }
 
     fn what(outcome: Result<()>) -> String {

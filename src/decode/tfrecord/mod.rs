@@ -9,7 +9,7 @@
 //! | many records at a time, none copied or counted by itself | [`RecordOptions::frames`] |
 //! | those of many files | [`Set`] |
 //! | records by their numbers | [`Index`] |
-//! | what to do about damage | [`RecordOptions::corrupt`] |
+//! | what to do about damage | [`RecordOptions::on_corrupt`] |
 //! | to write a file | [`Writer`] |
 //! | the columns of the examples in them | [`examples`], [`ExampleScan`], [`ExampleSchema`] |
 //! | rows as `tf.train.Example`s, to be written as records | [`ExampleEncoder`] |
@@ -33,7 +33,7 @@ pub use example::{
     ExampleStream, Feature, ValueType, examples,
 };
 pub use index::{Index, PendingRecord, PendingRecords, Sidecar};
-pub use options::{AtMost, Compression, Corrupt, RecordOptions, Skipped, Spot};
+pub use options::{AtMost, Compression, OnCorrupt, RecordOptions, Skipped, SkippedRecord};
 pub use records::{FrameBatches, FrameStream, Record, RecordStream, Records, records};
 pub use set::Set;
 pub use write::{Writer, WriterOptions};

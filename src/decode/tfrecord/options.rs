@@ -10,7 +10,7 @@ use crate::reader::{ChunkOptions, Reader};
 /// Most bytes of a record in a compressed stream, unless the caller says otherwise: 256 MiB.
 const MOST_INFLATED: u64 = 256 << 20;
 /// Most corrupt records whose places are kept.
-const MOST_SPOTS: usize = 10_000;
+const MOST_LISTED: usize = 10_000;
 /// A share of fewer records than this means little.
 const SHARE_OF: u64 = 1000;
 
@@ -30,7 +30,7 @@ pub enum Compression {
 /// What becomes of corrupt records.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub enum Corrupt {
+pub enum OnCorrupt {
     /// The first one is an error, and the end.
     #[default]
     Fail,
@@ -63,7 +63,7 @@ pub enum AtMost {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use feedwater::tfrecord::{AtMost, Corrupt, RecordOptions, Writer};
+/// use feedwater::tfrecord::{AtMost, OnCorrupt, RecordOptions, Writer};
 ///
 /// # let dir = tempfile::tempdir()?;
 /// # let path = dir.path().join("data.tfrecord");
@@ -71,17 +71,17 @@ pub enum AtMost {
 /// for text in ["one", "two", "three"] {
 ///     writer.write(text.as_bytes())?;
 /// }
-/// writer.finish()?;
+/// writer.commit()?;
 /// # let mut bytes = std::fs::read(&path)?;
 /// # bytes[16 + 3 + 12] ^= 1;
 /// # std::fs::write(&path, bytes)?;
 /// // … a bit of "two" falls over …
-/// let options = RecordOptions::new().corrupt(Corrupt::Skip { at_most: AtMost::Records(1) });
+/// let options = RecordOptions::new().on_corrupt(OnCorrupt::Skip { at_most: AtMost::Records(1) });
 /// let mut records = options.records(feedwater::open(&path)?);
 /// let texts: Vec<_> = records.by_ref().map(|record| record.unwrap().data).collect();
 /// assert_eq!(texts, ["one", "three"]);
 /// assert_eq!(records.skipped().records(), 1);
-/// assert_eq!(records.skipped().spots()[0].record, 1);
+/// assert_eq!(records.skipped().list()[0].record, 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -89,7 +89,7 @@ pub enum AtMost {
 pub struct RecordOptions {
     pub(super) verify_data: bool,
     pub(super) compression: Option<Compression>,
-    pub(super) corrupt: Corrupt,
+    pub(super) on_corrupt: OnCorrupt,
     pub(super) max_record: Option<u64>,
     pub(super) chunks: ChunkOptions,
 }
@@ -99,7 +99,7 @@ impl Default for RecordOptions {
         RecordOptions {
             verify_data: true,
             compression: None,
-            corrupt: Corrupt::Fail,
+            on_corrupt: OnCorrupt::Fail,
             max_record: None,
             chunks: ChunkOptions::default(),
         }
@@ -126,9 +126,9 @@ impl RecordOptions {
         self
     }
 
-    /// What becomes of corrupt records. Default [`Corrupt::Fail`].
-    pub fn corrupt(mut self, corrupt: Corrupt) -> Self {
-        self.corrupt = corrupt;
+    /// What becomes of corrupt records. Default [`OnCorrupt::Fail`].
+    pub fn on_corrupt(mut self, on_corrupt: OnCorrupt) -> Self {
+        self.on_corrupt = on_corrupt;
         self
     }
 
@@ -164,8 +164,8 @@ impl RecordOptions {
     }
 
     pub(super) fn check(&self) -> Result<()> {
-        match self.corrupt {
-            Corrupt::Skip {
+        match self.on_corrupt {
+            OnCorrupt::Skip {
                 at_most: AtMost::Share(share),
             } if !(0.0..=1.0).contains(&share) => Err(Error::new(ErrorKind::InvalidOption {
                 what: format!("a share of corrupt records of {share} is not from 0 to 1").into(),
@@ -194,13 +194,13 @@ impl AtMost {
 pub struct Skipped {
     records: u64,
     bytes: u64,
-    spots: Vec<Spot>,
+    list: Vec<SkippedRecord>,
 }
 
 /// Where a corrupt record was left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Spot {
+pub struct SkippedRecord {
     /// Which file of a set, from 0.
     pub shard: usize,
     /// Name of the file.
@@ -227,15 +227,15 @@ impl Skipped {
     }
 
     /// Where. The first 10,000 of them.
-    pub fn spots(&self) -> &[Spot] {
-        &self.spots
+    pub fn list(&self) -> &[SkippedRecord] {
+        &self.list
     }
 
-    pub(super) fn add(&mut self, spot: Spot) {
+    pub(super) fn add(&mut self, skipped: SkippedRecord) {
         self.records += 1;
-        self.bytes += spot.length;
-        if self.spots.len() < MOST_SPOTS {
-            self.spots.push(spot);
+        self.bytes += skipped.length;
+        if self.list.len() < MOST_LISTED {
+            self.list.push(skipped);
         }
     }
 }
@@ -260,8 +260,8 @@ mod tests {
     #[test]
     fn no_more_places_are_kept_than_said() {
         let mut skipped = Skipped::default();
-        for record in 0..MOST_SPOTS as u64 + 5 {
-            skipped.add(Spot {
+        for record in 0..MOST_LISTED as u64 + 5 {
+            skipped.add(SkippedRecord {
                 shard: 0,
                 name: "x".into(),
                 record,
@@ -270,7 +270,7 @@ mod tests {
                 check: RecordCheck::DataChecksum,
             });
         }
-        assert_eq!(skipped.spots().len(), MOST_SPOTS);
+        assert_eq!(skipped.list().len(), MOST_LISTED);
         assert_eq!((skipped.records(), skipped.bytes()), (10_005, 20_010));
     }
 }

@@ -26,7 +26,7 @@ use crate::reader::Reader;
 /// let mut writer = tfrecord::Writer::create(&path)?;
 /// writer.write(b"a record")?;
 /// writer.write(b"")?;
-/// writer.finish()?;
+/// writer.commit()?;
 ///
 /// for record in tfrecord::records(feedwater::open(&path)?) {
 ///     let record = record?;
@@ -155,7 +155,7 @@ impl<R: Reader + ?Sized> Stream for RecordStream<R> {
 /// for number in 0..5000_u32 {
 ///     writer.write(&number.to_le_bytes())?;
 /// }
-/// writer.finish()?;
+/// writer.commit()?;
 ///
 /// let mut bytes = 0;
 /// for frames in RecordOptions::new().frames(feedwater::open(&path)?) {

@@ -25,7 +25,7 @@ const MOST_NAMED: usize = 10;
 ///     let name = format!("train-{shard:05}-of-00003");
 ///     let mut writer = Writer::create(dir.path().join(name))?;
 ///     writer.write(&[shard])?;
-///     writer.finish()?;
+///     writer.commit()?;
 /// }
 /// let set = Set::find(dir.path().join("train@3"))?; // or "train-*", or the name of any of them
 /// for record in set.records(&RecordOptions::new()) {
@@ -52,7 +52,8 @@ impl Set {
 
     /// The files that a name stands for, sorted:
     ///
-    /// - `train-00003-of-00010.gz`: the whole set that the shard is of;
+    /// - `train-00003-of-00010.gz`: the whole set that the shard is of (for that shard alone, there is
+    ///   [`of`](Self::of));
     /// - `train@10.gz`: the set `train-00000-of-00010.gz` and so on; up to a million;
     /// - a glob (`*`, `?`, `[a-z]`, `**`): the files that match. Of sets among them no shard that would match may be
     ///   missing;
@@ -154,7 +155,6 @@ fn matching(pattern: &str) -> Result<Vec<PathBuf>> {
         let what = format!("the pattern {pattern:?}: {error}").into();
         Error::new(ErrorKind::InvalidOption { what })
     };
-    let matcher = glob::Pattern::new(pattern).map_err(malformed)?;
     let mut paths = Vec::new();
     for path in glob::glob(pattern).map_err(malformed)? {
         let path = path.map_err(|error| {
@@ -171,8 +171,12 @@ fn matching(pattern: &str) -> Result<Vec<PathBuf>> {
     }
     paths.sort_unstable();
     let names: Vec<_> = paths.iter().filter_map(|path| path.to_str()).collect();
-    // Beyond `Pattern::matches`, which lets `*` run over slashes: the siblings are in the same directory anyway.
-    let missing = shards::missing(&names, MOST_NAMED + 1, |name| matcher.matches(name));
+    // By their file names, as siblings are in the directory of one that was found: its path need not be spelled as in the
+    // pattern, which may have `./` or `//`.
+    let file_name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    let matcher = glob::Pattern::new(&file_name(pattern)).map_err(malformed)?;
+    let wanted = |name: &str| matcher.matches(&file_name(name));
+    let missing = shards::missing(&names, MOST_NAMED + 1, wanted);
     none_missing(missing)?;
     Ok(paths)
 }

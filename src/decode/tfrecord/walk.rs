@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use futures_core::Stream;
 
 use super::inflate::{Inflate, Inflated, recognise};
-use super::options::{Compression, Corrupt, RecordOptions, Skipped, Spot};
+use super::options::{Compression, OnCorrupt, RecordOptions, Skipped, SkippedRecord};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::tfrecord::frame::HEADER;
 use crate::format::tfrecord::frames::Frames;
@@ -21,10 +21,13 @@ use crate::reader::{ChunkStream, Chunks, Reader, ReaderExt};
 /// A task to wake, or none: then the thread waits.
 pub(super) type Waiter<'a, 'b> = Option<&'a mut Context<'b>>;
 
+/// A file that was opened, and its number; none behind the last one.
+type Next<R> = Poll<Option<Result<(usize, Arc<R>)>>>;
+
 /// The files that are read, one after the other.
 pub(super) trait Shards<R: ?Sized>: Send {
-    /// The next one, and its number.
-    fn next(&mut self, waiter: Waiter<'_, '_>) -> Poll<Option<Result<(usize, Arc<R>)>>>;
+    /// The next one.
+    fn next(&mut self, waiter: Waiter<'_, '_>) -> Next<R>;
 
     /// The current one is nearly through: the first `window` bytes of the next will be wanted soon.
     fn prepare(&mut self, window: u64);
@@ -134,7 +137,7 @@ impl<R: Reader + ?Sized> Walk<R> {
                 }
                 Step::Skipped(bad) => {
                     let error = file.error(bad);
-                    self.skipped.add(file.spot(bad));
+                    self.skipped.add(file.skipped(bad));
                     if self.too_many(false) {
                         return Poll::Ready(Some(Err(error)));
                     }
@@ -157,9 +160,9 @@ impl<R: Reader + ?Sized> Walk<R> {
 
     fn too_many(&self, at_the_end: bool) -> bool {
         let corrupt = self.skipped.records();
-        match self.options.corrupt {
-            Corrupt::Fail => false,
-            Corrupt::Skip { at_most } => {
+        match self.options.on_corrupt {
+            OnCorrupt::Fail => false,
+            OnCorrupt::Skip { at_most } => {
                 at_most.is_exceeded(corrupt, corrupt + self.delivered, at_the_end)
             }
         }
@@ -170,11 +173,11 @@ impl<R: Reader + ?Sized> Walk<R> {
         if !self.too_many(true) {
             return None;
         }
-        let spot = self.skipped.spots().last()?;
-        let (record, check) = (spot.record, spot.check);
+        let last = self.skipped.list().last()?;
+        let (record, check) = (last.record, last.check);
         let error = Error::new(ErrorKind::CorruptRecord { record, check });
-        let end = spot.offset.saturating_add(spot.length);
-        Some(error.named(&spot.name).at(spot.offset..end))
+        let end = last.offset.saturating_add(last.length);
+        Some(error.named(&last.name).at(last.offset..end))
     }
 }
 
@@ -263,8 +266,8 @@ impl<R: Reader + ?Sized> FileWalk<R> {
             .at(bad.start..bad.end)
     }
 
-    fn spot(&self, bad: Bad) -> Spot {
-        Spot {
+    fn skipped(&self, bad: Bad) -> SkippedRecord {
+        SkippedRecord {
             shard: self.shard,
             name: self.name.clone(),
             record: bad.record,
@@ -290,7 +293,7 @@ fn parser(options: &RecordOptions, compression: Compression, len: u64) -> Parser
         verify_data: options.verify_data,
         most: options.most(compression),
         total: (compression == Compression::None).then_some(len),
-        skip: options.corrupt != Corrupt::Fail,
+        skip: options.on_corrupt != OnCorrupt::Fail,
     })
 }
 
@@ -320,7 +323,7 @@ impl<R: Reader + ?Sized> Feed<R> {
 struct One<R: ?Sized>(Option<Arc<R>>);
 
 impl<R: Reader + ?Sized> Shards<R> for One<R> {
-    fn next(&mut self, _: Waiter<'_, '_>) -> Poll<Option<Result<(usize, Arc<R>)>>> {
+    fn next(&mut self, _: Waiter<'_, '_>) -> Next<R> {
         Poll::Ready(self.0.take().map(|reader| Ok((0, reader))))
     }
 
@@ -356,7 +359,7 @@ impl Paths {
 }
 
 impl Shards<Opened> for Paths {
-    fn next(&mut self, waiter: Waiter<'_, '_>) -> Poll<Option<Result<(usize, Arc<Opened>)>>> {
+    fn next(&mut self, waiter: Waiter<'_, '_>) -> Next<Opened> {
         let opened = match (self.opened.take(), waiter) {
             (Some(opened), _) => opened,
             (None, Some(context)) => {
@@ -393,5 +396,46 @@ impl Shards<Opened> for Paths {
             self.opening = None;
             self.opened = Some(opened);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn the_next_file_is_opened_while_the_current_one_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths: Vec<_> = ["a", "b"].map(|name| dir.path().join(name)).into();
+        for path in &paths {
+            std::fs::write(path, "some bytes").unwrap();
+        }
+        let mut files = Paths::new(paths.clone().into(), OpenOptions::new());
+        assert!(
+            files.opening.is_none(),
+            "nothing happens before it is asked"
+        );
+        let Poll::Ready(Some(Ok((0, first)))) = files.next(None) else {
+            panic!("the first file opens");
+        };
+        assert_eq!(**first.source().name(), *paths[0].to_str().unwrap());
+        assert!(files.opening.is_some());
+        let end = Instant::now() + Duration::from_secs(20);
+        while files.opened.is_none() && Instant::now() < end {
+            files.prepare(4);
+            std::thread::yield_now();
+        }
+        assert!(files.opening.is_none());
+        let Some(Ok(second)) = &files.opened else {
+            panic!("the second file was opened meanwhile");
+        };
+        let second = second.clone();
+        let Poll::Ready(Some(Ok((1, same)))) = files.next(None) else {
+            panic!("it is the next");
+        };
+        assert!(Arc::ptr_eq(&second, &same));
+        assert!(matches!(files.next(None), Poll::Ready(None)));
+        files.prepare(4);
     }
 }

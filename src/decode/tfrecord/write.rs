@@ -55,7 +55,7 @@ impl WriterOptions {
         self
     }
 
-    /// Begins a file, which appears at [`Writer::finish`].
+    /// Begins a file, which appears at [`Writer::commit`].
     ///
     /// # Errors
     /// Those of [`SinkOptions::create`].
@@ -63,7 +63,7 @@ impl WriterOptions {
         let sink = self.sink.create(path)?;
         let level = flate2::Compression::new(self.level);
         let out = match self.compression {
-            Compression::None => Out::Plain(sink),
+            Compression::None => Out::Plain(Box::new(sink)),
             Compression::Gzip => Out::Gzip(Box::new(GzEncoder::new(sink, level))),
             Compression::Zlib => Out::Zlib(Box::new(ZlibEncoder::new(sink, level))),
         };
@@ -75,7 +75,7 @@ impl WriterOptions {
     }
 }
 
-/// Writes records to a [`FileSink`]: the file appears whole at [`finish`](Self::finish), or not at all.
+/// Writes records to a [`FileSink`]: the file appears whole at [`commit`](Self::commit), or not at all.
 ///
 /// ```
 /// use feedwater::tfrecord::{Compression, WriterOptions};
@@ -84,12 +84,12 @@ impl WriterOptions {
 /// let path = dir.path().join("data.tfrecord.gz");
 /// let mut writer = WriterOptions::new().compression(Compression::Gzip).create(&path)?;
 /// writer.write(b"a record")?;
-/// writer.finish()?;
+/// writer.commit()?;
 /// let records: Vec<_> = feedwater::tfrecord::records(feedwater::open(&path)?).collect::<Result<_, _>>()?;
 /// assert_eq!(records[0].data, "a record");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "nothing appears without `finish`"]
+#[must_use = "nothing appears without `commit`"]
 pub struct Writer {
     out: Out,
     records: u64,
@@ -98,7 +98,7 @@ pub struct Writer {
 }
 
 enum Out {
-    Plain(FileSink),
+    Plain(Box<FileSink>),
     Gzip(Box<GzEncoder<FileSink>>),
     Zlib(Box<ZlibEncoder<FileSink>>),
 }
@@ -140,12 +140,12 @@ impl Writer {
     ///
     /// # Errors
     /// Those of [`FileSink::commit`], and the first one of [`write`](Self::write).
-    pub fn finish(self) -> Result<FileVersion> {
+    pub fn commit(self) -> Result<FileVersion> {
         if let Some(error) = self.failed {
             return Err(error);
         }
         let sink = match self.out {
-            Out::Plain(sink) => sink,
+            Out::Plain(sink) => *sink,
             Out::Gzip(encoder) => encoder.finish().map_err(ours)?,
             Out::Zlib(encoder) => encoder.finish().map_err(ours)?,
         };

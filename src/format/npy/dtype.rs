@@ -12,7 +12,7 @@ const SIZE_MOST: usize = i32::MAX as usize;
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Truth values, a byte each.
+    /// Booleans, a byte each.
     Bool,
     /// Integers with a sign, of 1, 2, 4 or 8 bytes.
     Int,
@@ -30,7 +30,7 @@ pub enum Kind {
     Void,
 }
 
-/// In which order the bytes of a number stand.
+/// Byte order: in which order the bytes of a number stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Endian {
     /// The least significant byte first.
@@ -55,7 +55,7 @@ impl Endian {
     }
 }
 
-/// What the elements of an array are: kind, size, and order of bytes.
+/// What the elements of an array are: kind, size, and byte order.
 ///
 /// `Display` shows it as NumPy's `dtype.str`: `<f4`, `|S10`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -17,7 +17,7 @@ pub(crate) struct ShardName<'a> {
 }
 
 impl<'a> ShardName<'a> {
-    /// Takes a name apart, at its last `-of-` that stands between numbers.
+    /// Takes a path apart, at the last `-of-` of its file name that stands between numbers. A folder is no shard.
     pub(crate) fn parse(name: &'a str) -> Option<Self> {
         let mut end = name.len();
         while let Some(at) = name.get(..end)?.rfind("-of-") {
@@ -34,6 +34,9 @@ impl<'a> ShardName<'a> {
         let (prefix, index) = before.rsplit_once('-')?;
         let digits = behind.bytes().take_while(u8::is_ascii_digit).count();
         let (count, suffix) = behind.split_at_checked(digits)?;
+        if suffix.contains('/') {
+            return None;
+        }
         let is_number = |text: &str| text.len() >= 5 && text.bytes().all(|b| b.is_ascii_digit());
         if !is_number(index) || !is_number(count) || index.len() != count.len() {
             return None;
@@ -68,7 +71,8 @@ pub(crate) fn expand_at(spec: &str) -> Option<Result<ShardName<'_>, u64>> {
     let digits = behind.bytes().take_while(u8::is_ascii_digit).count();
     let (number, suffix) = behind.split_at_checked(digits)?;
     let named = !prefix.is_empty() && !prefix.ends_with('/');
-    if digits == 0 || !named || !(suffix.is_empty() || suffix.starts_with('.')) {
+    let of_file = suffix.is_empty() || suffix.starts_with('.') && !suffix.contains('/');
+    if digits == 0 || !named || !of_file {
         return None;
     }
     let count = number.parse().unwrap_or(u64::MAX);
@@ -154,6 +158,8 @@ mod tests {
             "train-000001-of-00010",
             "train-0000000-of-9999999",
             "train-99999999999-of-99999999999",
+            "train-00000-of-00010/part",
+            "train-00000-of-00010.d/part-of-x",
         ] {
             assert_eq!(ShardName::parse(name), None, "{name}");
         }
@@ -170,7 +176,15 @@ mod tests {
         assert_eq!(expand_at("train@0").unwrap(), Err(0));
         let huge = format!("train@{}", "9".repeat(40));
         assert_eq!(expand_at(&huge).unwrap(), Err(u64::MAX));
-        for other in ["train", "@10", "a/@10", "train@", "train@x", "train@10x"] {
+        for other in [
+            "train",
+            "@10",
+            "a/@10",
+            "train@",
+            "train@x",
+            "train@10x",
+            "train@10.d/part",
+        ] {
             assert_eq!(expand_at(other), None, "{other}");
         }
     }

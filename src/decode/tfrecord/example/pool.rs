@@ -9,7 +9,9 @@ use arrow_array::RecordBatch;
 
 use super::decoder::ExampleDecoder;
 use super::pull::{Job, Pull};
+use crate::decode::panics;
 use crate::decode::tfrecord::Skipped;
+use crate::decode::threads;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::Generation;
 
@@ -134,12 +136,9 @@ impl Pool {
         let mut started = 0;
         for decoder in self.decoders.drain(..) {
             let shared = self.shared.clone();
-            let spawned = std::thread::Builder::new()
-                .name("feedwater-dec".into())
-                .spawn(move || shared.serve(decoder));
-            match spawned {
+            match threads::spawn(move || shared.serve(decoder)) {
                 Ok(_) => started += 1,
-                Err(error) if started == 0 => return Err(Error::io("start a thread", error)),
+                Err(error) if started == 0 => return Err(error),
                 // Fewer only make it slower.
                 Err(_) => break,
             }
@@ -233,13 +232,11 @@ impl From<Error> for Done {
 
 /// A panic, of a reader that others wrote or of this crate, as an error: who waits has to be told.
 fn contained<T>(work: impl FnOnce() -> T) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
-        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
         Error::new(ErrorKind::Panicked {
             library: "the reader, or this crate,",
             part: None,
-            message: text.unwrap_or_default().into(),
+            message: panics::message(payload),
         })
     })
 }

@@ -30,7 +30,7 @@ use crate::reader::Reader;
 /// let mut writer = Writer::create(&path)?;
 /// // features { feature { key: "label" value { int64_list { value: 7 } } } }
 /// writer.write(b"\x0a\x10\x0a\x0e\x0a\x05label\x12\x05\x1a\x03\x0a\x01\x07")?;
-/// writer.finish()?;
+/// writer.commit()?;
 ///
 /// let schema = ExampleSchema::new().with(Feature::scalar("label", ValueType::Int64));
 /// let reader = feedwater::open(&path)?;
@@ -95,17 +95,17 @@ impl ExampleScan {
         self
     }
 
-    /// From how many of the first examples a schema is [inferred](ExampleSchema::infer), where none is given. Default 100; at
-    /// least 1. Their records are in memory meanwhile.
+    /// From how many of the first examples a schema is [inferred](ExampleSchema::infer), where none is given. Default 100.
+    /// Their records are in memory meanwhile.
     pub fn infer_from(mut self, examples: usize) -> Self {
-        self.infer_from = examples.max(1);
+        self.infer_from = examples;
         self
     }
 
     /// Rows of a batch; the last one has fewer, and those that end earlier by [`batch_bytes`](Self::batch_bytes). Default
-    /// 4096; at least 1.
+    /// 4096.
     pub fn batch_rows(mut self, rows: usize) -> Self {
-        self.rows = rows.max(1);
+        self.rows = rows;
         self
     }
 
@@ -118,15 +118,15 @@ impl ExampleScan {
         self
     }
 
-    /// Threads that decode. Default: as many as there are processors, at most 8; at least 1.
+    /// Threads that decode. Default: as many as there are processors, at most 8.
     pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = Some(threads.max(1));
+        self.threads = Some(threads);
         self
     }
 
-    /// Most batches that are decoded, or being decoded, and not yet taken. Default: two for each thread; at least 1.
+    /// Most batches that are decoded, or being decoded, and not yet taken. Default: two for each thread.
     pub fn ahead(mut self, batches: usize) -> Self {
-        self.ahead = Some(batches.max(1));
+        self.ahead = Some(batches);
         self
     }
 
@@ -135,8 +135,10 @@ impl ExampleScan {
     ///
     /// # Errors
     /// As [`ExampleSchema::arrow_schema`] for a schema that was given, as [`ExampleSchema::infer`] and those of reading for one that is
-    /// inferred; [`ErrorKind::NotFound`] if it is to be inferred and there is no record.
+    /// inferred; [`ErrorKind::NotFound`] if it is to be inferred and there is no record; [`ErrorKind::InvalidOption`] for batches of
+    /// no rows, no threads, no batches ahead, and a schema from no examples.
     pub fn batches(mut self) -> Result<ExampleBatches> {
+        self.check()?;
         let mut first = Vec::new();
         let schema = match self.schema.take() {
             Some(schema) => schema,
@@ -164,6 +166,19 @@ impl ExampleScan {
             failed: None,
             over: false,
         })
+    }
+
+    fn check(&self) -> Result<()> {
+        let none = [
+            (self.rows == 0, "batches of no rows"),
+            (self.threads == Some(0), "a scan by no threads"),
+            (self.ahead == Some(0), "a scan of no batches ahead"),
+            (self.infer_from == 0, "a schema from no examples"),
+        ];
+        match none.into_iter().find(|(is_none, _)| *is_none) {
+            Some((_, what)) => Err(Error::new(ErrorKind::InvalidOption { what: what.into() })),
+            None => Ok(()),
+        }
     }
 
     /// The schema of the first examples, which are read into `first`.

@@ -1,0 +1,4 @@
+//! What several examples need.
+
+mod arrays;
+pub(crate) mod tables;

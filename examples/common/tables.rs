@@ -1,0 +1,370 @@
+//! Any file of a format that the crate decodes, as Arrow record batches.
+//!
+//! | format | rows and columns |
+//! |---|---|
+//! | Parquet | its own |
+//! | TFRecord of `tf.train.Example` or `SequenceExample` | an example each; a feature each, types inferred from all of them |
+//! | other TFRecord | a record each; `record` |
+//! | safetensors, .npz | a tensor each; `name`, `dtype`, `shape`, `data`: its bytes, little endian, row-major |
+//! | .npy | a row for each element of the first dimension; `data`, a number or nested lists of fixed size |
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, BinaryBuilder, LargeBinaryArray, ListBuilder, RecordBatch, StringArray, UInt64Builder,
+};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use feedwater::tfrecord::{ExampleScan, ExampleSchema, RecordOptions};
+use feedwater::{ErrorKind, Format, Opened, Reader, npy, parquet, safetensors};
+
+use super::arrays;
+
+/// Why a file cannot be had as a table: one line of text.
+pub(crate) type Failure = Box<dyn std::error::Error>;
+
+/// What is wanted of a file.
+#[derive(Clone, Default)]
+pub(crate) struct Wanted {
+    /// Columns or tensors by name; `None`: all.
+    pub(crate) columns: Option<Vec<String>>,
+    /// `None`: all.
+    pub(crate) rows: Option<Range<u64>>,
+    /// `None`: as many as the library takes.
+    pub(crate) threads: Option<usize>,
+    /// How many examples of a TFRecord file say what its columns are; `None`: all, in a pass of its own.
+    pub(crate) infer_from: Option<usize>,
+}
+
+/// A file as a table.
+pub(crate) struct Table {
+    pub(crate) schema: SchemaRef,
+    pub(crate) batches: Box<dyn Iterator<Item = Result<RecordBatch, Failure>>>,
+    /// What is read and why, where the format tells.
+    pub(crate) plan: Option<parquet::Plan>,
+    /// The ranges that are asked for, where they are known and there is no such plan.
+    pub(crate) ranges: Vec<Range<u64>>,
+}
+
+impl Table {
+    fn of(
+        schema: SchemaRef,
+        batches: impl Iterator<Item = Result<RecordBatch, Failure>> + 'static,
+    ) -> Table {
+        Table {
+            schema,
+            batches: Box::new(batches),
+            plan: None,
+            ranges: Vec::new(),
+        }
+    }
+
+    /// Only these rows.
+    fn rows(mut self, rows: Option<Range<u64>>) -> Table {
+        if let Some(rows) = rows {
+            self.batches = Box::new(Cut {
+                batches: self.batches,
+                at: 0,
+                rows,
+            });
+        }
+        self
+    }
+}
+
+/// The format to decode a file by: the one that is forced, or what its content says.
+///
+/// # Errors
+/// If it is none of them.
+pub(crate) fn format_of(reader: &Opened, forced: Option<Format>) -> Result<Format, Failure> {
+    if let Some(format) = forced {
+        return Ok(format);
+    }
+    let name = reader.source().name();
+    Format::of(reader)?.ok_or_else(|| {
+        let what = "neither Parquet nor TFRecord, safetensors, .npy or .npz by its content";
+        format!("{name}: {what}; --format says what it is to be read as").into()
+    })
+}
+
+pub(crate) fn open(
+    reader: &Arc<Opened>,
+    format: Format,
+    wanted: &Wanted,
+) -> Result<Table, Failure> {
+    match format {
+        Format::Parquet => table_of_parquet(reader, wanted),
+        Format::TfRecord => table_of_records(reader, wanted),
+        Format::Safetensors => table_of_tensors(reader, wanted),
+        Format::Npy => table_of_array(reader, wanted),
+        Format::Npz => table_of_archive(reader, wanted),
+        format => Err(format!("{format} is not decoded here").into()),
+    }
+}
+
+fn table_of_parquet(reader: &Arc<Opened>, wanted: &Wanted) -> Result<Table, Failure> {
+    let mut scan = parquet::scan(reader.clone());
+    if let Some(columns) = &wanted.columns {
+        scan = scan.columns(columns);
+    }
+    if let Some(rows) = &wanted.rows {
+        scan = scan.rows(rows.clone());
+    }
+    if let Some(threads) = wanted.threads {
+        scan = scan.threads(threads);
+    }
+    let batches = scan.batches()?;
+    let plan = batches.plan().clone();
+    let schema = batches.schema().clone();
+    let mut table = Table::of(schema, batches.map(|batch| Ok(batch?)));
+    table.plan = Some(plan);
+    Ok(table)
+}
+
+fn table_of_records(reader: &Arc<Opened>, wanted: &Wanted) -> Result<Table, Failure> {
+    let Some(schema) = schema_of_examples(reader, wanted.infer_from)? else {
+        return table_of_plain_records(reader, wanted);
+    };
+    let schema = match &wanted.columns {
+        Some(names) => only(&schema, names)?,
+        None => schema,
+    };
+    let mut scan = ExampleScan::new(reader.clone(), &RecordOptions::new()).schema(schema);
+    if let Some(threads) = wanted.threads {
+        scan = scan.threads(threads);
+    }
+    let batches = scan.batches()?;
+    let table = Table::of(batches.schema().clone(), batches.map(|batch| Ok(batch?)));
+    Ok(table.rows(wanted.rows.clone()))
+}
+
+/// What all examples agree with; `None` if the first record is no example.
+fn schema_of_examples(
+    reader: &Arc<Opened>,
+    most: Option<usize>,
+) -> Result<Option<ExampleSchema>, Failure> {
+    let mut failed = None;
+    let mut records = 0u64;
+    let frames = RecordOptions::new().frames(reader.clone());
+    let frames = frames.map_while(|frames| frames.map_err(|error| failed = Some(error)).ok());
+    let examples = frames.flat_map(|frames| {
+        let of_frames: Vec<_> = (0..frames.len())
+            .filter_map(|at| frames.bytes(at))
+            .collect();
+        of_frames
+    });
+    let schema = ExampleSchema::infer(
+        examples
+            .take(most.unwrap_or(usize::MAX))
+            .inspect(|_| records += 1),
+    );
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
+    match schema {
+        Ok(schema) if schema.features().is_empty() && schema.list_features().is_empty() => Ok(None),
+        Ok(schema) => Ok(Some(schema)),
+        Err(error) if records <= 1 && matches!(error.kind(), ErrorKind::Malformed { .. }) => {
+            Ok(None)
+        }
+        Err(error) => Err(error.named(reader.source().name()).into()),
+    }
+}
+
+/// The features of these names.
+fn only(schema: &ExampleSchema, names: &[String]) -> Result<ExampleSchema, Failure> {
+    let mut found = ExampleSchema::new();
+    for name in names {
+        let of = |features: &[feedwater::tfrecord::Feature]| {
+            features
+                .iter()
+                .find(|feature| feature.name() == name)
+                .cloned()
+        };
+        found = match (of(schema.features()), of(schema.list_features())) {
+            (Some(feature), _) => found.with(feature),
+            (None, Some(feature)) => found.with_list(feature),
+            (None, None) => return Err(format!("no example has a feature {name:?}").into()),
+        };
+    }
+    Ok(found)
+}
+
+fn table_of_plain_records(reader: &Arc<Opened>, wanted: &Wanted) -> Result<Table, Failure> {
+    if wanted.columns.is_some() {
+        return Err("the records are no examples, so they have no columns to choose from".into());
+    }
+    let field = Field::new("record", DataType::Binary, false);
+    let schema = Arc::new(Schema::new(vec![field]));
+    let of = schema.clone();
+    let batches = RecordOptions::new()
+        .frames(reader.clone())
+        .map(move |frames| {
+            let frames = frames?;
+            let bytes = frames.iter().map(<[u8]>::len).sum();
+            if i32::try_from(bytes).is_err() {
+                return Err("records of over 2 GiB have no column type here".into());
+            }
+            let mut records = BinaryBuilder::with_capacity(frames.len(), bytes);
+            frames
+                .iter()
+                .for_each(|record| records.append_value(record));
+            let column: ArrayRef = Arc::new(records.finish());
+            Ok(RecordBatch::try_new(of.clone(), vec![column])?)
+        });
+    Ok(Table::of(schema, batches).rows(wanted.rows.clone()))
+}
+
+/// A tensor in a row of its own.
+struct Row {
+    name: String,
+    dtype: String,
+    shape: Vec<usize>,
+    data: bytes::Bytes,
+}
+
+fn schema_of_rows() -> SchemaRef {
+    let item = Field::new("item", DataType::UInt64, true);
+    Arc::new(Schema::new(vec![
+        Field::new("name", DataType::Utf8, false),
+        Field::new("dtype", DataType::Utf8, false),
+        Field::new("shape", DataType::List(Arc::new(item)), false),
+        Field::new("data", DataType::LargeBinary, false),
+    ]))
+}
+
+fn table_of_rows(rows: impl Iterator<Item = Result<Row, Failure>> + 'static) -> Table {
+    let schema = schema_of_rows();
+    let of = schema.clone();
+    let batches = rows.map(move |row| {
+        let row = row?;
+        let mut shape = ListBuilder::new(UInt64Builder::new());
+        shape.append_value(row.shape.iter().map(|&length| Some(length as u64)));
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(StringArray::from(vec![row.name])),
+            Arc::new(StringArray::from(vec![row.dtype])),
+            Arc::new(shape.finish()),
+            Arc::new(LargeBinaryArray::from_vec(vec![&*row.data])),
+        ];
+        Ok(RecordBatch::try_new(of.clone(), columns)?)
+    });
+    Table::of(schema, batches)
+}
+
+fn table_of_tensors(reader: &Arc<Opened>, wanted: &Wanted) -> Result<Table, Failure> {
+    let mut load = safetensors::open(reader.clone())?.load();
+    if let Some(names) = &wanted.columns {
+        load = load.names(names);
+    }
+    let ranges = load.ranges();
+    let rows = load.in_order().map(|tensor| {
+        let tensor = tensor?;
+        Ok(Row {
+            name: tensor.name().into(),
+            dtype: tensor.dtype().to_string(),
+            shape: tensor.shape().to_vec(),
+            data: tensor.into_bytes(),
+        })
+    });
+    let mut table = table_of_rows(rows).rows(wanted.rows.clone());
+    table.ranges = ranges;
+    Ok(table)
+}
+
+fn table_of_archive(reader: &Arc<Opened>, wanted: &Wanted) -> Result<Table, Failure> {
+    let archive = npy::open_npz(reader.clone())?;
+    let names: VecDeque<String> = match &wanted.columns {
+        Some(names) => names.iter().cloned().collect(),
+        None => archive.names().map(String::from).collect(),
+    };
+    let rows = names.into_iter().map(move |name| {
+        let array = archive.array(&name)?.load().wait()?;
+        let array = little(array.to_c_order());
+        Ok(Row {
+            name,
+            dtype: array.dtype().to_string(),
+            shape: array.shape().to_vec(),
+            data: array.into_bytes(),
+        })
+    });
+    Ok(table_of_rows(rows).rows(wanted.rows.clone()))
+}
+
+/// All machines this runs on are little endian.
+fn little(array: npy::Array) -> npy::Array {
+    array.to_native()
+}
+
+fn table_of_array(reader: &Arc<Opened>, wanted: &Wanted) -> Result<Table, Failure> {
+    if wanted.columns.is_some() {
+        return Err("an array has no columns to choose from".into());
+    }
+    let file = npy::open(reader.clone())?;
+    let all = file.shape().first().map_or(1, |&rows| rows as u64);
+    let rows = wanted.rows.clone().unwrap_or(0..all);
+    if rows.start > rows.end || rows.end > all {
+        let Range { start, end } = rows;
+        return Err(format!("there are no rows {start} to {end}: the array has {all}").into());
+    }
+    let field = Field::new(
+        "data",
+        arrays::data_type(file.dtype(), file.shape())?,
+        false,
+    );
+    let schema = Arc::new(Schema::new(vec![field]));
+    let of = schema.clone();
+    let batches = std::iter::once_with(move || {
+        // Rows of an array in Fortran order lie all over it.
+        let in_parts = rows != (0..all) && file.order() == npy::Order::C;
+        let array = match in_parts {
+            true => file.rows(rows.start as usize..rows.end as usize),
+            false => file.load(),
+        };
+        let column = arrays::column(&little(array.wait()?.to_c_order()))?;
+        let column = match in_parts {
+            true => column,
+            false => column.slice(rows.start as usize, (rows.end - rows.start) as usize),
+        };
+        Ok(RecordBatch::try_new(of.clone(), vec![column])?)
+    });
+    Ok(Table::of(schema, batches))
+}
+
+/// Some rows of what comes.
+struct Cut {
+    batches: Box<dyn Iterator<Item = Result<RecordBatch, Failure>>>,
+    at: u64,
+    rows: Range<u64>,
+}
+
+impl Iterator for Cut {
+    type Item = Result<RecordBatch, Failure>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.at < self.rows.end {
+            let batch = match self.batches.next() {
+                Some(Ok(batch)) => batch,
+                Some(Err(error)) => return Some(Err(error)),
+                None if self.rows.start < self.rows.end => {
+                    let (asked, at) = (self.rows.end, self.at);
+                    self.rows = self.at..self.at; // told once
+                    return Some(Err(format!(
+                        "there is no row {}: there are {at}",
+                        asked - 1
+                    )
+                    .into()));
+                }
+                None => return None,
+            };
+            let came = self.at..self.at + batch.num_rows() as u64;
+            self.at = came.end;
+            let (start, end) = (self.rows.start.max(came.start), self.rows.end.min(came.end));
+            if start < end {
+                let (offset, length) = (start - came.start, end - start);
+                return Some(Ok(batch.slice(offset as usize, length as usize)));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,210 @@
+//! What a scan reads and why, for people.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::metadata::{Metadata, column_name};
+use crate::format::parquet::{ReadPlan, SkippedRows};
+
+/// What a scan reads, and what it leaves out. `Display` is a table.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Plan {
+    /// Row groups that are read, in the order of their delivery.
+    pub row_groups: Vec<RowGroupPlan>,
+    /// Rows that are not read, and what ruled them out.
+    pub skipped: Vec<SkippedRows>,
+    /// Row groups of the file.
+    pub row_groups_of_file: usize,
+    /// Rows of the file.
+    pub rows_of_file: u64,
+    /// Rows that were asked for, before the predicate.
+    pub rows_asked: u64,
+    /// Bytes of the file.
+    pub bytes_of_file: u64,
+    /// Requests for the footer, and then for indexes.
+    pub metadata_requests: u64,
+    /// Bytes of page indexes and Bloom filters.
+    pub index_bytes: u64,
+    name: Arc<str>,
+}
+
+/// A row group of a [`Plan`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RowGroupPlan {
+    /// Its number in the file.
+    pub index: usize,
+    /// Its rows.
+    pub rows: u64,
+    /// Rows that may be delivered.
+    pub rows_wanted: u64,
+    /// Rows that are decoded: those and short gaps between them.
+    pub rows_decoded: u64,
+    /// Its columns that are read.
+    pub columns: Vec<ColumnChunkPlan>,
+    /// What is asked of the reader.
+    pub requests: Vec<Range<u64>>,
+    /// Bytes of the pages and chunks that are decoded.
+    pub bytes_needed: u64,
+    /// Bytes of the requests.
+    pub bytes_read: u64,
+}
+
+/// A column chunk of a [`RowGroupPlan`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ColumnChunkPlan {
+    /// Dotted path of the column.
+    pub column: Arc<str>,
+    /// Whether it is delivered, or only needed by the predicate.
+    pub delivered: bool,
+    /// Bytes of the chunk.
+    pub bytes: u64,
+    /// Bytes of it that are decoded.
+    pub bytes_needed: u64,
+    /// Pages that are read and pages that there are, where the page index tells.
+    pub pages: Option<(usize, usize)>,
+}
+
+/// What a scan has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// Rows delivered.
+    pub rows: u64,
+    /// Batches delivered.
+    pub batches: u64,
+    /// Requests made of the reader for data: those of the plan, or each page header and page where pages are read one by
+    /// one, as they are while they come from memory at once.
+    pub requests: u64,
+    /// Bytes of those requests.
+    pub bytes: u64,
+    /// Threads that were started.
+    pub threads: usize,
+    /// Parts that each row group is decoded in, side by side.
+    pub parts: usize,
+}
+
+impl Plan {
+    pub(super) fn new(
+        metadata: &Metadata,
+        plan: &ReadPlan,
+        leaves: &[usize],
+        index_requests: u64,
+    ) -> Self {
+        let row_groups = plan.groups.iter().map(|group| {
+            let columns = group.columns.iter().map(|column| ColumnChunkPlan {
+                column: column_name(metadata.parquet(), column.leaf),
+                delivered: leaves.binary_search(&column.leaf).is_ok(),
+                bytes: column.chunk.end - column.chunk.start,
+                bytes_needed: column
+                    .ranges
+                    .iter()
+                    .map(|range| range.end - range.start)
+                    .sum(),
+                pages: column
+                    .pages
+                    .as_ref()
+                    .map(|pages| (column.pages_read, pages.locations.len())),
+            });
+            RowGroupPlan {
+                index: group.index,
+                rows: group.count,
+                rows_wanted: group.rows.len(),
+                rows_decoded: group.decoded.len(),
+                columns: columns.collect(),
+                requests: group.requests.clone(),
+                bytes_needed: group.bytes_needed(),
+                bytes_read: group.bytes_read(),
+            }
+        });
+        Plan {
+            row_groups: row_groups.collect(),
+            skipped: plan.skips.clone(),
+            row_groups_of_file: metadata.num_row_groups(),
+            rows_of_file: metadata.num_rows(),
+            rows_asked: plan.rows_asked,
+            bytes_of_file: metadata.len(),
+            metadata_requests: metadata.requests() + index_requests,
+            index_bytes: plan.index_bytes,
+            name: metadata.source_name().clone(),
+        }
+    }
+
+    /// Bytes of the pages and chunks that are decoded.
+    pub fn bytes_needed(&self) -> u64 {
+        self.row_groups.iter().map(|group| group.bytes_needed).sum()
+    }
+
+    /// Bytes that are asked of the reader: those, and short gaps between them.
+    pub fn bytes_read(&self) -> u64 {
+        self.row_groups.iter().map(|group| group.bytes_read).sum()
+    }
+
+    /// Requests that are made for data.
+    pub fn requests(&self) -> usize {
+        self.row_groups
+            .iter()
+            .map(|group| group.requests.len())
+            .sum()
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{}: {} rows in {} row groups, {} bytes",
+            self.name, self.rows_of_file, self.row_groups_of_file, self.bytes_of_file
+        )?;
+        writeln!(
+            f,
+            "metadata in {} requests, {} bytes of them indexes",
+            self.metadata_requests, self.index_bytes
+        )?;
+        for group in &self.row_groups {
+            writeln!(
+                f,
+                "row group {}: {} of {} rows, {} decoded; {} bytes needed, {} read in {} requests",
+                group.index,
+                group.rows_wanted,
+                group.rows,
+                group.rows_decoded,
+                group.bytes_needed,
+                group.bytes_read,
+                group.requests.len()
+            )?;
+            for column in &group.columns {
+                write!(
+                    f,
+                    "  {}: {} of {} bytes",
+                    column.column, column.bytes_needed, column.bytes
+                )?;
+                if let Some((read, all)) = column.pages {
+                    write!(f, ", {read} of {all} pages")?;
+                }
+                f.write_str(if column.delivered {
+                    "\n"
+                } else {
+                    ", for the predicate\n"
+                })?;
+            }
+        }
+        for skip in &self.skipped {
+            writeln!(
+                f,
+                "row group {}: {} rows {}",
+                skip.row_group, skip.rows, skip.reason
+            )?;
+        }
+        write!(
+            f,
+            "in all {} bytes needed, {} read in {} requests",
+            self.bytes_needed(),
+            self.bytes_read(),
+            self.requests()
+        )
+    }
+}

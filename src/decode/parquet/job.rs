@@ -1,0 +1,782 @@
+//! A scan at work: threads that read and decode row groups, and the queues between them and the consumer.
+//!
+//! A row group is cut into parts, sets of top-level columns of about the same weight, as many as there are threads at most.
+//! A thread stays with the same part of all row groups: what it allocates has the sizes of what was freed before, and comes
+//! from the same place of the allocator, which needs no new memory for it then. When there is no more of this part it helps
+//! with the others. Each part has a thread of its own and is decoded in the order of its delivery, so all parts of the row
+//! group that the consumer waits for are decoded, whatever the others do. A thread that is ahead pauses when what waits for
+//! the consumer fills the window, but each part may always queue one batch: so the batch that the consumer waits for comes.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow_buffer::BooleanBufferBuilder;
+use arrow_schema::{Fields, SchemaRef};
+use parquet::file::metadata::ParquetMetaData;
+
+use super::buffers::Buffers;
+use super::failure;
+use super::filter;
+use super::metadata::Metadata;
+use super::resident::{Bring, Resident, is_copied_at_once};
+use super::unit::{Held, Unit};
+use super::wait::block_on_unless;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::parquet::{Bound, GroupPlan, Pieces, ReadPlan, Rows, malformed};
+use crate::reader::{Batch, Pending};
+
+/// Top-level columns that are decoded together.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    /// Leaves, ascending.
+    pub(super) leaves: Vec<usize>,
+    /// Where each of its top-level columns goes in the batch.
+    pub(super) positions: Vec<usize>,
+}
+
+/// What a scan does, fixed at its start.
+pub(super) struct Task {
+    pub(super) bring: Arc<dyn Bring>,
+    /// What was read with the footer is not read again.
+    pub(super) known: Metadata,
+    pub(super) file_len: u64,
+    pub(super) name: Arc<str>,
+    pub(super) metadata: Arc<ParquetMetaData>,
+    /// The Arrow types to make, of the whole file.
+    pub(super) fields: Fields,
+    pub(super) schema: SchemaRef,
+    pub(super) predicate: Option<Bound>,
+    pub(super) plan: Arc<ReadPlan>,
+    pub(super) parts: Vec<Part>,
+    pub(super) batch_rows: u64,
+    pub(super) window: u64,
+    pub(super) in_order: bool,
+}
+
+/// A [`Task`] at work.
+pub(super) struct Job {
+    task: Task,
+    groups: Vec<Group>,
+    state: Mutex<State>,
+    /// For threads: room in a window, or the end.
+    room: Condvar,
+    /// For the consumer: something to take.
+    ready: Condvar,
+    stopped: AtomicBool,
+    pub(super) done: Arc<Done>,
+    resident: Arc<Resident>,
+    buffers: Arc<Buffers>,
+}
+
+/// What has been done so far.
+#[derive(Default)]
+pub(super) struct Done {
+    pub(super) requests: AtomicU64,
+    pub(super) bytes: AtomicU64,
+}
+
+/// One row group: what its parts share.
+struct Group {
+    bytes: Mutex<Bytes>,
+    /// Rows that the predicate is true for.
+    matched: Mutex<Option<Result<Rows>>>,
+}
+
+enum Bytes {
+    NotAsked,
+    Coming(Pending),
+    Here(Held),
+    Failed(Error),
+    Released,
+}
+
+struct State {
+    /// For each part, the next row group to decode it of.
+    next: Vec<usize>,
+    /// Row groups whose bytes were asked for: the first so many.
+    submitted: usize,
+    /// Bytes asked for and not decoded yet.
+    held: u64,
+    /// Whether bytes come at once, as far as it was tried.
+    at_hand: Option<bool>,
+    /// Bytes decoded and not taken yet.
+    queued: u64,
+    groups: Vec<GroupState>,
+    /// Row groups before it were delivered.
+    head: usize,
+    waker: Option<Waker>,
+    /// Threads at work.
+    threads: usize,
+    ended: bool,
+}
+
+struct GroupState {
+    parts: Vec<Queue>,
+    /// Parts that are not decoded yet.
+    left: usize,
+    failed: Option<Error>,
+    /// Whether its pages are read one by one, so that none of its bytes are in the window.
+    paged: bool,
+}
+
+#[derive(Default)]
+struct Queue {
+    batches: VecDeque<(RecordBatch, u64)>,
+    done: bool,
+}
+
+/// Smaller row groups are read in one go, wherever they are.
+const LEAST_PAGED: u64 = 1 << 20;
+
+/// What the consumer gets.
+pub(super) enum Next {
+    Batch(RecordBatch),
+    Failed(Error),
+    End,
+    Wait,
+}
+
+impl Job {
+    pub(super) fn new(task: Task, threads: usize) -> Self {
+        let group = || Group {
+            bytes: Mutex::new(Bytes::NotAsked),
+            matched: Mutex::new(None),
+        };
+        let state = || GroupState {
+            parts: task.parts.iter().map(|_| Queue::default()).collect(),
+            left: task.parts.len(),
+            failed: None,
+            paged: false,
+        };
+        let (done, buffers) = (Arc::new(Done::default()), Arc::new(Buffers::default()));
+        Job {
+            resident: Arc::new(Resident::new(
+                task.bring.clone(),
+                buffers.clone(),
+                done.clone(),
+            )),
+            buffers,
+            groups: task.plan.groups.iter().map(|_| group()).collect(),
+            state: Mutex::new(State {
+                next: vec![0; task.parts.len()],
+                submitted: 0,
+                held: 0,
+                at_hand: None,
+                queued: 0,
+                groups: task.plan.groups.iter().map(|_| state()).collect(),
+                head: 0,
+                waker: None,
+                threads,
+                ended: false,
+            }),
+            task,
+            room: Condvar::new(),
+            ready: Condvar::new(),
+            stopped: AtomicBool::new(false),
+            done,
+        }
+    }
+
+    pub(super) fn task(&self) -> &Task {
+        &self.task
+    }
+
+    /// Ends the work: threads come to their end as soon as they see it.
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        let mut state = self.lock();
+        // What nobody will take goes now.
+        let queues: Vec<_> = state
+            .groups
+            .iter_mut()
+            .flat_map(|group| &mut group.parts)
+            .map(|queue| std::mem::take(&mut queue.batches))
+            .collect();
+        state.queued = 0;
+        drop(state);
+        drop(queues);
+        self.room.notify_all();
+    }
+
+    /// What the thread of this number does.
+    pub(super) fn work(&self, number: usize) {
+        let _leaving = Leaving(self);
+        while let Some((group, part)) = self.take(number) {
+            if let Err(error) = self.decode(group, part) {
+                self.fail(group, error);
+            }
+            self.finish(group, part);
+        }
+    }
+
+    /// What there is for the consumer now.
+    pub(super) fn try_next(&self) -> Next {
+        self.next_of(self.lock(), None)
+    }
+
+    /// The same; `waker` is called when there is more.
+    pub(super) fn poll_next(&self, waker: &Waker) -> Next {
+        self.next_of(self.lock(), Some(waker))
+    }
+
+    /// Waits for the next batch. Never [`Next::Wait`].
+    pub(super) fn wait_next(&self) -> Next {
+        loop {
+            match self.try_next() {
+                Next::Wait => {
+                    let state = self.lock();
+                    if state.has_next(self.task.in_order) {
+                        continue;
+                    }
+                    drop(self.ready.wait(state));
+                }
+                next => return next,
+            }
+        }
+    }
+
+    fn next_of(&self, mut state: MutexGuard<'_, State>, waker: Option<&Waker>) -> Next {
+        if state.ended {
+            return Next::End;
+        }
+        let taken = state.take(self.task.in_order);
+        let parts = match taken {
+            Taken::Parts(parts) => parts,
+            Taken::Failed(error) => {
+                state.ended = true;
+                return Next::Failed(error.named(&self.task.name));
+            }
+            Taken::End => {
+                state.ended = true;
+                return Next::End;
+            }
+            Taken::Nothing => {
+                if let Some(waker) = waker {
+                    state.waker = Some(waker.clone());
+                }
+                return Next::Wait;
+            }
+        };
+        drop(state);
+        self.room.notify_all();
+        match self.assemble(parts) {
+            Ok(batch) => Next::Batch(batch),
+            Err(error) => {
+                self.lock().ended = true;
+                Next::Failed(error.named(&self.task.name))
+            }
+        }
+    }
+
+    /// One batch of the columns of all parts.
+    fn assemble(&self, mut parts: Vec<RecordBatch>) -> Result<RecordBatch> {
+        let task = &self.task;
+        if task.parts.len() == 1
+            && let Some(batch) = parts.pop()
+        {
+            return failure::contain_arrow(None, || batch.with_schema(task.schema.clone()));
+        }
+        let rows = parts.first().map_or(0, RecordBatch::num_rows);
+        let mut columns: Vec<Option<ArrayRef>> = vec![None; task.schema.fields().len()];
+        for (part, batch) in task.parts.iter().zip(&parts) {
+            for (position, column) in part.positions.iter().zip(batch.columns()) {
+                if let Some(slot) = columns.get_mut(*position) {
+                    *slot = Some(column.clone());
+                }
+            }
+        }
+        let columns: Option<Vec<_>> = columns.into_iter().collect();
+        let columns = columns.ok_or_else(|| malformed(None, "a column was not decoded"))?;
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        failure::contain_arrow(None, || {
+            RecordBatch::try_new_with_options(task.schema.clone(), columns, &options)
+        })
+    }
+
+    /// What the thread of this number decodes next: a row group whose bytes have been asked for, and the part of it. `None`:
+    /// there is none, or it is over.
+    fn take(&self, number: usize) -> Option<(usize, usize)> {
+        let mut state = self.lock();
+        loop {
+            if self.is_stopped() || state.ended {
+                return None;
+            }
+            let (group, part) = next_for(number, &state.next, self.groups.len())?;
+            if group < state.submitted {
+                if let Some(next) = state.next.get_mut(part) {
+                    *next += 1;
+                }
+                // The next row group is asked for while this one decodes.
+                self.submit_next(state);
+                return Some((group, part));
+            }
+            if self.fits(&state, group) {
+                self.submit_next(state);
+                state = self.lock();
+            } else {
+                state = self
+                    .room
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+
+    /// Whether the window has room for the bytes of `group`.
+    fn fits(&self, state: &State, group: usize) -> bool {
+        let bytes = self.plan(group).map_or(0, GroupPlan::bytes_read);
+        state.held == 0 || state.held.saturating_add(bytes) <= self.task.window
+    }
+
+    /// Asks for the bytes of the row groups that fit the window.
+    fn submit_next<'a>(&'a self, mut state: MutexGuard<'a, State>) {
+        loop {
+            let group = state.submitted;
+            let (Some(plan), Some(shared)) = (self.plan(group), self.groups.get(group)) else {
+                return;
+            };
+            if !self.fits(&state, group) || self.is_stopped() {
+                return;
+            }
+            let at_hand = self.is_at_hand(&mut state, plan);
+            state.submitted += 1;
+            if at_hand {
+                if let Some(group) = state.groups.get_mut(group) {
+                    group.paged = true;
+                }
+                *lock(&shared.bytes) = Bytes::Here(Held::Resident(self.resident.clone()));
+                return;
+            }
+            state.held += plan.bytes_read();
+            // Locked before anybody else can know that they were asked for; submitting may copy what is in memory.
+            let mut bytes = lock(&shared.bytes);
+            drop(state);
+            let missing = || {
+                let known = |range: &&Range<u64>| self.task.known.tail(range).is_none();
+                plan.requests.iter().filter(known).cloned()
+            };
+            let count: u64 = missing().map(|range| range.end - range.start).sum();
+            self.done
+                .requests
+                .fetch_add(missing().count() as u64, Ordering::Relaxed);
+            self.done.bytes.fetch_add(count, Ordering::Relaxed);
+            *bytes = Bytes::Coming(self.task.bring.submit(Batch::of(missing())));
+            drop(bytes);
+            state = self.lock();
+        }
+    }
+
+    /// Whether the pages of a row group are to be read one by one.
+    fn is_at_hand(&self, state: &mut State, plan: &GroupPlan) -> bool {
+        let whole = plan.decoded.len() == plan.count;
+        if !whole || plan.bytes_read() < LEAST_PAGED || self.resident.is_slow() {
+            return false;
+        }
+        let (bring, first) = (&*self.task.bring, plan.requests.first());
+        *state
+            .at_hand
+            .get_or_insert_with(|| first.is_some_and(|range| is_copied_at_once(bring, range)))
+    }
+
+    /// The bytes of `group`, waited for. `None` if it is over.
+    fn bytes(&self, group: usize) -> Result<Option<Held>> {
+        let (Some(plan), Some(shared)) = (self.plan(group), self.groups.get(group)) else {
+            return Ok(None);
+        };
+        let mut bytes = lock(&shared.bytes);
+        let pending = match std::mem::replace(&mut *bytes, Bytes::Released) {
+            Bytes::Coming(pending) => pending,
+            Bytes::Here(held) => {
+                *bytes = Bytes::Here(held.clone());
+                return Ok(Some(held));
+            }
+            Bytes::Failed(error) => {
+                *bytes = Bytes::Failed(error.clone());
+                return Err(error);
+            }
+            Bytes::NotAsked | Bytes::Released => return Ok(None),
+        };
+        let Some(blocks) = block_on_unless(pending, || self.is_stopped()) else {
+            return Ok(None);
+        };
+        let pieces = blocks.and_then(|blocks| {
+            let mut blocks = blocks.into_iter();
+            let pieces = plan.requests.iter().map(|range| {
+                let bytes = match self.task.known.tail(range) {
+                    Some(bytes) => bytes,
+                    None => match blocks.next() {
+                        Some(block) => block.into_host()?,
+                        None => return Err(Error::new(ErrorKind::Abandoned)),
+                    },
+                };
+                Ok((range.start, bytes))
+            });
+            Ok(Arc::new(Pieces::new(
+                self.task.file_len,
+                pieces.collect::<Result<_>>()?,
+            )))
+        });
+        match pieces {
+            Ok(pieces) => {
+                let held = Held::Here(pieces);
+                *bytes = Bytes::Here(held.clone());
+                Ok(Some(held))
+            }
+            Err(error) => {
+                *bytes = Bytes::Failed(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    fn decode(&self, group: usize, part: usize) -> Result<()> {
+        let (Some(plan), Some(leaves)) = (self.plan(group), self.task.parts.get(part)) else {
+            return Ok(());
+        };
+        let Some(held) = self.bytes(group)? else {
+            return Ok(());
+        };
+        let wanted = match &self.task.predicate {
+            None => plan.rows.clone(),
+            Some(predicate) => self.matched(group, plan, predicate, &held)?,
+        };
+        let decoded = wanted.closing(crate::format::parquet::DECODED_GAP);
+        let positions = wanted.positions_in(&decoded);
+        let mut unit = self.unit(&leaves.leaves, plan, decoded, held)?;
+        let mut at = 0;
+        while let Some(batch) = unit.next()? {
+            let rows = batch.num_rows() as u64;
+            let kept = positions.within(at..at + rows);
+            at += rows;
+            let batch = kept_of(batch, &kept)?;
+            if batch.num_rows() > 0 && !self.push(group, part, batch) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows of `group` for which the predicate is true, found by the first part that asks.
+    fn matched(
+        &self,
+        group: usize,
+        plan: &GroupPlan,
+        predicate: &Bound,
+        held: &Held,
+    ) -> Result<Rows> {
+        let Some(shared) = self.groups.get(group) else {
+            return Ok(Rows::none());
+        };
+        let mut matched = lock(&shared.matched);
+        if let Some(rows) = &*matched {
+            return rows.clone();
+        }
+        let find = || -> Result<Rows> {
+            let mut unit = self.unit(
+                &predicate.leaves(),
+                plan,
+                plan.decoded.clone(),
+                held.clone(),
+            )?;
+            let mut at = 0;
+            let mut positions = Vec::new();
+            while let Some(batch) = unit.next()? {
+                if self.is_stopped() {
+                    return Ok(Rows::none());
+                }
+                let bits = filter::matches(predicate, &batch)?;
+                let runs = bits.set_slices();
+                positions.extend(runs.map(|(start, end)| at + start as u64..at + end as u64));
+                at += batch.num_rows() as u64;
+            }
+            let rows = Rows::of(positions).placed_in(&plan.decoded);
+            Ok(rows.intersect(&plan.rows))
+        };
+        let rows = find();
+        *matched = Some(rows.clone());
+        rows
+    }
+
+    fn unit(&self, leaves: &[usize], plan: &GroupPlan, rows: Rows, held: Held) -> Result<Unit> {
+        Unit::new(super::unit::Work {
+            metadata: &self.task.metadata,
+            fields: &self.task.fields,
+            leaves,
+            group: plan,
+            rows,
+            held,
+            batch_rows: self.task.batch_rows,
+            name: &self.task.name,
+            buffers: &self.buffers,
+        })
+    }
+
+    /// Queues a batch. `false`: nobody wants it any more.
+    fn push(&self, group: usize, part: usize, batch: RecordBatch) -> bool {
+        let size = batch.get_array_memory_size() as u64;
+        let mut state = self.lock();
+        loop {
+            if self.is_stopped() || state.ended {
+                return false;
+            }
+            let full = state.queued.saturating_add(size) > self.task.window;
+            let Some(queue) = state.queue(group, part) else {
+                return false;
+            };
+            if !full || queue.batches.is_empty() {
+                queue.batches.push_back((batch, size));
+                state.queued += size;
+                break;
+            }
+            state = self
+                .room
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        self.announce(state);
+        true
+    }
+
+    /// Tells the consumer that there may be something to take.
+    fn announce(&self, mut state: MutexGuard<'_, State>) {
+        if !state.has_next(self.task.in_order) {
+            return;
+        }
+        let waker = state.waker.take();
+        drop(state);
+        self.ready.notify_one();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn fail(&self, group: usize, error: Error) {
+        let mut state = self.lock();
+        if let Some(group) = state.groups.get_mut(group) {
+            group.failed.get_or_insert(error);
+        }
+    }
+
+    fn finish(&self, group: usize, part: usize) {
+        let mut state = self.lock();
+        if let Some(queue) = state.queue(group, part) {
+            queue.done = true;
+        }
+        let last = match state.groups.get_mut(group) {
+            Some(group) => {
+                group.left = group.left.saturating_sub(1);
+                group.left == 0
+            }
+            None => false,
+        };
+        let in_window = state.groups.get(group).is_some_and(|group| !group.paged);
+        if last && in_window {
+            state.held -= self
+                .plan(group)
+                .map_or(0, GroupPlan::bytes_read)
+                .min(state.held);
+        }
+        self.announce(state);
+        if last {
+            if let Some(shared) = self.groups.get(group) {
+                *lock(&shared.bytes) = Bytes::Released;
+            }
+            self.room.notify_all();
+        }
+    }
+
+    fn plan(&self, group: usize) -> Option<&GroupPlan> {
+        self.task.plan.groups.get(group)
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+enum Taken {
+    Parts(Vec<RecordBatch>),
+    Failed(Error),
+    End,
+    Nothing,
+}
+
+impl State {
+    fn queue(&mut self, group: usize, part: usize) -> Option<&mut Queue> {
+        self.groups.get_mut(group)?.parts.get_mut(part)
+    }
+
+    /// Whether [`take`](Self::take) would give something.
+    fn has_next(&self, in_order: bool) -> bool {
+        let Some(head) = self.groups.get(self.head) else {
+            return true;
+        };
+        let most = if in_order { 1 } else { usize::MAX };
+        let mut groups = self.groups.iter().skip(self.head).take(most);
+        head.is_over() || groups.any(GroupState::is_ready)
+    }
+
+    fn take(&mut self, in_order: bool) -> Taken {
+        while self.groups.get(self.head).is_some_and(GroupState::is_over) {
+            self.head += 1;
+        }
+        if self.head == self.groups.len() {
+            return Taken::End;
+        }
+        let most = if in_order { 1 } else { usize::MAX };
+        for group in self.groups.iter_mut().skip(self.head).take(most) {
+            match group.take() {
+                (Taken::Nothing, _) => {}
+                (taken, freed) => {
+                    self.queued = self.queued.saturating_sub(freed);
+                    return taken;
+                }
+            }
+        }
+        Taken::Nothing
+    }
+}
+
+impl GroupState {
+    /// Whether every part has rows queued.
+    fn has_rows(&self) -> bool {
+        self.parts.iter().all(|part| !part.batches.is_empty())
+    }
+
+    /// Whether there will be no more of it.
+    fn is_over(&self) -> bool {
+        let drained = self
+            .parts
+            .iter()
+            .all(|part| part.done && part.batches.is_empty());
+        self.failed.is_none() && drained
+    }
+
+    fn is_ready(&self) -> bool {
+        self.has_rows() || self.failed.is_some() || self.left == 0 && !self.is_over()
+    }
+
+    /// The next rows of all parts, and the bytes that they leave free.
+    fn take(&mut self) -> (Taken, u64) {
+        if self.has_rows() {
+            let rows = self
+                .parts
+                .iter()
+                .filter_map(|part| Some(part.batches.front()?.0.num_rows()))
+                .min()
+                .unwrap_or(0);
+            let mut freed = 0;
+            let mut batches = Vec::with_capacity(self.parts.len());
+            for part in &mut self.parts {
+                let Some((batch, size)) = part.batches.front_mut() else {
+                    continue;
+                };
+                if batch.num_rows() == rows {
+                    freed += *size;
+                    batches.extend(part.batches.pop_front().map(|(batch, _)| batch));
+                } else {
+                    batches.push(batch.slice(0, rows));
+                    *batch = batch.slice(rows, batch.num_rows() - rows);
+                }
+            }
+            return (Taken::Parts(batches), freed);
+        }
+        if let Some(error) = self.failed.take() {
+            return (Taken::Failed(error), 0);
+        }
+        if self.left == 0 && !self.is_over() {
+            let error = malformed(
+                None,
+                "columns of a row group have different numbers of rows",
+            );
+            return (Taken::Failed(error), 0);
+        }
+        (Taken::Nothing, 0)
+    }
+}
+
+/// The row group and the part that the thread of this number is to decode, unless there are no more. `next` has for each
+/// part the next row group to decode it of.
+fn next_for(number: usize, next: &[usize], groups: usize) -> Option<(usize, usize)> {
+    let own = number % next.len().max(1);
+    let parts = next.iter().enumerate();
+    parts
+        .filter(|(_, group)| **group < groups)
+        .min_by_key(|(part, group)| (*part != own, **group))
+        .map(|(part, group)| (*group, part))
+}
+
+/// A thread that ends, whatever made it end.
+struct Leaving<'a>(&'a Job);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.threads -= 1;
+        if std::thread::panicking() || state.threads == 0 {
+            // A part that no thread will finish must not be waited for.
+            let head = state.head;
+            let unfinished = state
+                .groups
+                .iter_mut()
+                .skip(head)
+                .find(|group| group.left > 0);
+            if let Some(group) = unfinished {
+                group.failed.get_or_insert(Error::new(ErrorKind::Abandoned));
+            }
+        }
+        self.0.announce(state);
+    }
+}
+
+/// The rows of `batch` at the positions `kept`.
+fn kept_of(batch: RecordBatch, kept: &Rows) -> Result<RecordBatch> {
+    let rows = batch.num_rows();
+    match kept.ranges() {
+        [] => Ok(batch.slice(0, 0)),
+        [range] => {
+            let len = (range.end - range.start) as usize;
+            Ok(batch.slice(range.start as usize, len))
+        }
+        ranges => {
+            let mut bits = BooleanBufferBuilder::new(rows);
+            let mut at = 0;
+            for range in ranges {
+                bits.append_n((range.start - at) as usize, false);
+                bits.append_n((range.end - range.start) as usize, true);
+                at = range.end;
+            }
+            bits.append_n(rows - at as usize, false);
+            filter::keep(batch, bits.finish(), None)
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_stay_with_their_part_and_help_in_the_order_of_delivery() {
+        assert_eq!(next_for(0, &[0, 0], 5), Some((0, 0)));
+        assert_eq!(next_for(1, &[0, 3], 5), Some((3, 1)));
+        // More threads than parts share them.
+        assert_eq!(next_for(3, &[0, 4], 5), Some((4, 1)));
+        assert_eq!(next_for(2, &[5, 4, 3], 5), Some((3, 2)));
+        assert_eq!(next_for(0, &[5, 4, 3], 5), Some((3, 2)));
+        assert_eq!(next_for(0, &[5, 5], 5), None);
+        assert_eq!(next_for(0, &[], 5), None);
+    }
+}

@@ -1,0 +1,291 @@
+//! The one who takes the results: an iterator for a thread, a stream for a task.
+
+use std::fmt;
+use std::iter::FusedIterator;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_core::Stream;
+
+use super::FileResult;
+use super::desk::Task;
+use super::job::Job;
+use super::kind::Answer;
+use super::options::Options;
+use super::ready::Done;
+use super::report::{FilesReport, FilesWay};
+use crate::error::{Error, ErrorKind, Refusal};
+use crate::open::no_rings;
+use crate::sys::Generation;
+
+/// Paths taken at once.
+const PULL: usize = 32;
+
+/// Files that are in memory are taken up so far ahead.
+const WARM_WINDOW: usize = 128;
+
+/// What became of many files: blocks its thread until the next result. Made by [`ManyFiles`](super::ManyFiles).
+///
+/// Dropped before the end it waits for nothing: what has not been begun is not, and what was opened is closed.
+pub struct Files<I, T: Answer> {
+    paths: Option<I>,
+    job: Arc<Job<T>>,
+    /// Paths taken.
+    begun: u64,
+    /// Results given.
+    given: u64,
+    generation: Generation,
+}
+
+impl<I, T> Files<I, T>
+where
+    I: Iterator,
+    I::Item: AsRef<Path>,
+    T: Answer,
+{
+    pub(super) fn new(paths: I, options: Options) -> Self {
+        let refused = match options.only {
+            Some(FilesWay::Rings) if !T::RINGS => Some(Refusal::NotForThisFile {
+                what: "rings read files, and do nothing else with many of them".into(),
+            }),
+            Some(FilesWay::Rings) => no_rings(),
+            _ => None,
+        };
+        let job = Job::new(options);
+        if let Some(why) = refused {
+            let engine = FilesWay::Rings.engine();
+            job.fail(&Error::new(ErrorKind::Unavailable { engine, why }));
+        }
+        Files {
+            paths: Some(paths),
+            job,
+            begun: 0,
+            given: 0,
+            generation: Generation::current(),
+        }
+    }
+
+    fn outstanding(&self) -> usize {
+        (self.begun - self.given) as usize
+    }
+
+    /// Takes some more paths, if there is room for them. `false`: there is none, or there are no more.
+    fn pull(&mut self) -> bool {
+        let most = self.job.desk.options.window_files;
+        let most = match self.job.is_cold() {
+            true => most,
+            false => most.min(WARM_WINDOW),
+        };
+        let outstanding = self.outstanding();
+        // Many at once, so that threads are woken for many.
+        let room = most.saturating_sub(outstanding).min(PULL);
+        if room == 0 || (room < PULL.min(most) && outstanding > 0) {
+            return false;
+        }
+        let Some(paths) = &mut self.paths else {
+            return false;
+        };
+        let mut tasks = Vec::with_capacity(room);
+        while tasks.len() < room {
+            let Some(path) = paths.next() else {
+                self.paths = None;
+                break;
+            };
+            tasks.push(Task::new(self.begun, path.as_ref().into()));
+            self.begun += 1;
+        }
+        let over = {
+            let mut state = self.job.lock();
+            state.queue.extend(tasks);
+            if self.job.desk.options.engine.is_shut_down() && state.over.is_none() {
+                state.over = Some(Error::new(ErrorKind::Abandoned));
+            }
+            state.over.clone()
+        };
+        if let Some(error) = over {
+            self.job.fail(&error);
+        }
+        true
+    }
+
+    fn give(&mut self, done: Done<T>) -> FileResult<T> {
+        self.given += 1;
+        self.job.desk.release(done.held);
+        done.file
+    }
+
+    /// The next result; waits for it on this thread, or (`Pending`) lets the task be woken.
+    fn turn(&mut self, cx: Option<&mut Context<'_>>) -> Poll<Option<FileResult<T>>> {
+        if !self.generation.is_current() {
+            return Poll::Ready(self.forked());
+        }
+        let in_task = cx.is_some();
+        loop {
+            let pulled = self.pull();
+            let job = self.job.clone();
+            let mut guard = job.lock();
+            let state = &mut *guard;
+            if let Some(done) = state.ready.pop() {
+                let head = state.ready.head();
+                job.desk
+                    .head
+                    .store(head, std::sync::atomic::Ordering::Relaxed);
+                let given = self.give(done);
+                job.unpark(state);
+                let portion = job.engage(state);
+                drop(guard);
+                job.send(portion);
+                return Poll::Ready(Some(given));
+            }
+            if self.outstanding() == 0 {
+                if self.paths.is_none() {
+                    return Poll::Ready(None);
+                }
+                continue;
+            }
+            job.unpark(state);
+            if let Some(task) = job.task_for_taker(state, in_task) {
+                let patience = job.patience(state, &task, in_task);
+                drop(guard);
+                let attempt = T::attempt(&job.desk, &task, patience);
+                job.tried(&mut job.lock(), task, attempt);
+                continue;
+            }
+            if pulled {
+                continue; // as many as there is room for, before anybody waits
+            }
+            if let Some(portion) = job.engage(state) {
+                drop(guard);
+                job.send(Some(portion));
+                continue;
+            }
+            if let (Some(error), true) = (state.no_threads.clone(), !state.is_busy()) {
+                // Whoever may wait does it itself.
+                if in_task {
+                    drop(guard);
+                    job.fail(&error);
+                }
+                continue;
+            }
+            match &cx {
+                Some(cx) => {
+                    let old = state.waker.replace(cx.waker().clone());
+                    drop(guard);
+                    drop(old);
+                    return Poll::Pending;
+                }
+                None => drop(job.wait(guard)),
+            }
+        }
+    }
+
+    /// In a forked child: what was begun is the parent's.
+    fn forked(&mut self) -> Option<FileResult<T>> {
+        let path: Arc<Path> = match self.paths.take() {
+            None if self.outstanding() == 0 => return None,
+            Some(mut paths) => match paths.next() {
+                None if self.outstanding() == 0 => return None,
+                next => next.map_or_else(|| Path::new("").into(), |path| path.as_ref().into()),
+            },
+            None => Path::new("").into(),
+        };
+        let index = self.given;
+        self.given = self.begun;
+        Some(FileResult {
+            index,
+            path,
+            result: Err(Error::new(ErrorKind::Forked)),
+        })
+    }
+}
+
+impl<I, T: Answer> Files<I, T> {
+    /// What was done so far, and by which way.
+    pub fn report(&self) -> FilesReport {
+        match self.generation.is_current() {
+            true => self.job.report(),
+            false => FilesReport::default(),
+        }
+    }
+}
+
+impl<I, T> Iterator for Files<I, T>
+where
+    I: Iterator,
+    I::Item: AsRef<Path>,
+    T: Answer,
+{
+    type Item = FileResult<T>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.turn(None) {
+            Poll::Ready(next) => next,
+            Poll::Pending => None, // not without a task
+        }
+    }
+}
+
+impl<I, T> FusedIterator for Files<I, T>
+where
+    I: Iterator,
+    I::Item: AsRef<Path>,
+    T: Answer,
+{
+}
+
+impl<I, T: Answer> Drop for Files<I, T> {
+    fn drop(&mut self) {
+        // After a fork another thread's hold on the lock may never end here.
+        if self.generation.is_current() {
+            self.job.cancel();
+        }
+    }
+}
+
+impl<I, T: Answer> fmt::Debug for Files<I, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Files")
+            .field("begun", &self.begun)
+            .field("given", &self.given)
+            .finish_non_exhaustive()
+    }
+}
+
+/// See [`ManyFiles::stream`](super::ManyFiles::stream).
+#[must_use = "streams do nothing unless polled"]
+pub struct FileStream<I, T: Answer>(Files<I, T>);
+
+impl<I, T: Answer> FileStream<I, T> {
+    pub(super) fn new(files: Files<I, T>) -> Self {
+        FileStream(files)
+    }
+
+    /// What was done so far, and by which way.
+    pub fn report(&self) -> FilesReport {
+        self.0.report()
+    }
+}
+
+/// Nothing in it is pinned.
+impl<I, T: Answer> Unpin for FileStream<I, T> {}
+
+impl<I, T> Stream for FileStream<I, T>
+where
+    I: Iterator,
+    I::Item: AsRef<Path>,
+    T: Answer,
+{
+    type Item = FileResult<T>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.turn(Some(cx))
+    }
+}
+
+impl<I, T: Answer> fmt::Debug for FileStream<I, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FileStream").field(&self.0).finish()
+    }
+}

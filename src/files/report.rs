@@ -1,0 +1,139 @@
+//! What was done for many files, and by which way.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::Refusal;
+
+/// The way by which a file was read or looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum FilesWay {
+    /// By plain calls of the thread that takes the results.
+    Spot,
+    /// By plain calls of the engine's threads.
+    Threads,
+    /// By a ring (`io_uring`).
+    Rings,
+}
+
+impl FilesWay {
+    /// All of them.
+    pub const ALL: &'static [FilesWay] = &[FilesWay::Spot, FilesWay::Threads, FilesWay::Rings];
+
+    /// The name, as reports and errors spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            FilesWay::Spot => "spot",
+            FilesWay::Threads => "threads",
+            FilesWay::Rings => "rings",
+        }
+    }
+
+    /// The name of the engine that errors have.
+    pub(super) fn engine(self) -> &'static str {
+        match self {
+            FilesWay::Rings => "uring",
+            _ => "pread",
+        }
+    }
+}
+
+impl fmt::Display for FilesWay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What was done so far, by [`Files::report`](super::Files::report).
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct FilesReport {
+    ways: [u64; FilesWay::ALL.len()],
+    /// Results so far, errors included.
+    pub files: u64,
+    /// Bytes of contents.
+    pub bytes: u64,
+    /// Results that are errors.
+    pub errors: u64,
+    /// Files of which the first try found that they are not in memory.
+    pub cold: u64,
+    /// Files that were put off because the window had no room for them, and opened once more later.
+    pub put_off: u64,
+    /// Most bytes of contents that were held at once: being read, or read and not yet taken.
+    pub most_bytes: u64,
+    /// Why no ring was used, if one was thought of.
+    pub no_rings: Option<Refusal>,
+}
+
+impl FilesReport {
+    /// Files that were read or looked at by `way`.
+    pub fn by(&self, way: FilesWay) -> u64 {
+        let at = FilesWay::ALL.iter().position(|w| *w == way);
+        at.and_then(|at| self.ways.get(at)).copied().unwrap_or(0)
+    }
+
+    /// The way that most files went, if there were any.
+    pub fn way(&self) -> Option<FilesWay> {
+        let ways = FilesWay::ALL.iter().copied();
+        ways.filter(|way| self.by(*way) > 0)
+            .max_by_key(|way| self.by(*way))
+    }
+}
+
+impl fmt::Display for FilesReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} files, {} bytes, {} errors;",
+            self.files, self.bytes, self.errors
+        )?;
+        for way in FilesWay::ALL {
+            write!(f, " {way} {}", self.by(*way))?;
+        }
+        write!(f, "; {} not in memory at the first try", self.cold)?;
+        if let Some(why) = &self.no_rings {
+            write!(f, "; no rings: {why}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What a report is made of.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    ways: [AtomicU64; FilesWay::ALL.len()],
+    bytes: AtomicU64,
+    errors: AtomicU64,
+    pub(super) cold: AtomicU64,
+    pub(super) put_off: AtomicU64,
+}
+
+impl Counts {
+    /// One more result; the bytes of its content, or `None` for an error.
+    pub(super) fn add(&self, way: FilesWay, bytes: Option<u64>) {
+        let at = FilesWay::ALL.iter().position(|w| *w == way);
+        if let Some(count) = at.and_then(|at| self.ways.get(at)) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        match bytes {
+            Some(bytes) => self.bytes.fetch_add(bytes, Ordering::Relaxed),
+            None => self.errors.fetch_add(1, Ordering::Relaxed),
+        };
+    }
+
+    pub(super) fn report(&self) -> FilesReport {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let ways = std::array::from_fn(|i| self.ways.get(i).map_or(0, load));
+        FilesReport {
+            files: ways.iter().sum(),
+            ways,
+            bytes: load(&self.bytes),
+            errors: load(&self.errors),
+            cold: load(&self.cold),
+            put_off: load(&self.put_off),
+            most_bytes: 0,
+            no_rings: None,
+        }
+    }
+}

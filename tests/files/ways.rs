@@ -1,0 +1,209 @@
+//! Every way gives the same, and says that it was it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use feedwater::{ErrorKind, FilesWay, Priority, read_files, stat_files};
+use futures::StreamExt;
+
+use super::common::skip::require;
+use super::support::*;
+
+#[test]
+fn every_way_and_shape_gives_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = make(dir.path(), 500);
+    let paths = paths(&files);
+    for way in ways() {
+        for outcomes in read_in_all_shapes(&paths, way) {
+            assert_right(&outcomes, &files);
+        }
+    }
+    assert_eq!(open_below(dir.path()), 0);
+}
+
+#[test]
+fn cold_files_come_whole_by_every_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = make(dir.path(), 300);
+    let paths = paths(&files);
+    for way in ways() {
+        evict(&files);
+        let outcomes = collect(read_files(&paths).priority(Priority::Prefetch));
+        assert_right(&outcomes, &files);
+        for outcomes in read_in_all_shapes(&paths, way) {
+            assert_right(&outcomes, &files);
+        }
+    }
+}
+
+#[test]
+fn the_report_says_which_way_they_went() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = make(dir.path(), 100);
+    let bytes: usize = files.iter().map(|(_, content)| content.len()).sum();
+    for way in ways().into_iter().flatten() {
+        let mut all = read_files(paths(&files)).only(way).into_iter();
+        assert_eq!(all.by_ref().count(), 100);
+        let report = all.report();
+        assert_eq!((report.way(), report.by(way)), (Some(way), 100), "{report}");
+        assert_eq!((report.bytes, report.errors), (bytes as u64, 0));
+        assert!(report.to_string().contains(way.name()), "{report}");
+    }
+}
+
+#[test]
+fn few_that_are_in_memory_are_read_on_the_spot() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = make(dir.path(), 20);
+    let paths = paths(&files);
+    assert_right(&collect(read_files(&paths)), &files);
+    let mut again = read_files(&paths).into_iter();
+    assert_right(&collect(again.by_ref()), &files);
+    let report = again.report();
+    // The kernel may have dropped one of them.
+    if super::common::confinement().as_deref() != Some("on-fuse") {
+        assert!(report.by(FilesWay::Spot) >= 15, "{report}");
+    }
+}
+
+#[test]
+fn a_way_that_cannot_be_had_is_said_for_each_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = make(dir.path(), 3);
+    let known: Vec<_> = stat_files(paths(&files))
+        .only(FilesWay::Rings)
+        .into_iter()
+        .collect();
+    assert_eq!(known.len(), 3);
+    for file in known {
+        let error = file.result.unwrap_err();
+        let ErrorKind::Unavailable { engine, .. } = error.kind() else {
+            panic!("{error}");
+        };
+        assert_eq!(*engine, "uring");
+        assert_eq!(error.name(), Some(&*file.path.to_string_lossy()));
+    }
+}
+
+#[test]
+fn a_stream_runs_in_tasks_of_a_runtime_beside_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = Arc::new(make(dir.path(), 200));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .unwrap();
+    let tasks: Vec<_> = (0..4)
+        .map(|i| {
+            let files = files.clone();
+            runtime.spawn(async move {
+                if i % 2 == 0 {
+                    evict(&files);
+                }
+                let all: Vec<_> = read_files(paths(&files)).stream().collect().await;
+                assert_right(&collect(all), &files);
+            })
+        })
+        .collect();
+    for task in tasks {
+        runtime.block_on(task).unwrap();
+    }
+}
+
+#[test]
+fn an_engine_that_is_shut_down_reads_nothing_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = make(dir.path(), 300);
+    let engine = engine();
+    let mut all = read_files(paths(&files)).engine(engine.clone()).into_iter();
+    assert!(all.next().unwrap().result.is_ok());
+    assert!(engine.shut_down(Duration::from_secs(60)).is_complete());
+    let rest: Vec<_> = all.collect();
+    assert_eq!(rest.len(), 299);
+    // What had been read by then is delivered.
+    for error in rest.iter().filter_map(|one| one.result.as_ref().err()) {
+        assert!(matches!(error.kind(), ErrorKind::Abandoned), "{error}");
+    }
+    assert_eq!(open_below(dir.path()), 0);
+}
+
+#[test]
+fn dropped_midway_everything_ends_and_nothing_stays_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = make(dir.path(), 400);
+    for way in ways() {
+        for taken in [0, 1, 100] {
+            evict(&files);
+            let engine = engine();
+            let pool = engine.pool().clone();
+            let many = read_files(paths(&files)).engine(engine.clone());
+            let many = match way {
+                Some(way) => many.only(way),
+                None => many,
+            };
+            let mut all = many.into_iter();
+            for _ in 0..taken {
+                all.next().unwrap().result.unwrap();
+            }
+            drop(all);
+            // What was with the system ends, and the engine with it.
+            assert!(engine.shut_down(Duration::from_secs(60)).is_complete());
+            assert_eq!(open_below(dir.path()), 0, "{way:?} {taken}");
+            drop(engine);
+            pool.trim();
+        }
+    }
+}
+
+/// Paths that say when they have been dropped.
+struct Paths<I>(I, Arc<AtomicBool>);
+
+impl<I: Iterator> Iterator for Paths<I> {
+    type Item = I::Item;
+    fn next(&mut self) -> Option<I::Item> {
+        self.0.next()
+    }
+}
+
+impl<I> Drop for Paths<I> {
+    fn drop(&mut self) {
+        self.1.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_stream_that_is_not_polled_again_holds_nobody_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = make(dir.path(), 100);
+    evict(&files);
+    let gone = Arc::new(AtomicBool::new(false));
+    let many = read_files(Paths(paths(&files).into_iter(), gone.clone()));
+    let mut stream = many.only(FilesWay::Threads).stream();
+    let (woken, wakes) = mpsc::channel();
+    let waker = waker_fn(move || {
+        let _ = woken.send(());
+    });
+    let mut cx = std::task::Context::from_waker(&waker);
+    use futures::Stream;
+    if pinned(&mut stream).poll_next(&mut cx).is_pending() {
+        let woken = wakes
+            .recv_timeout(Duration::from_secs(60))
+            .map_err(|e| e.to_string());
+        require("processes", woken).unwrap();
+        assert!(pinned(&mut stream).poll_next(&mut cx).is_ready());
+    }
+    drop(stream);
+    assert!(gone.load(Ordering::SeqCst));
+}
+
+fn waker_fn(wake: impl Fn() + Send + Sync + 'static) -> std::task::Waker {
+    struct Wake<F>(F);
+    impl<F: Fn() + Send + Sync> std::task::Wake for Wake<F> {
+        fn wake(self: Arc<Self>) {
+            (self.0)();
+        }
+    }
+    Arc::new(Wake(wake)).into()
+}

@@ -1,0 +1,297 @@
+//! What is to become of each damaged file.
+
+/// What is to become of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expected {
+    /// So many rows: the file is only unusual.
+    Rows(usize),
+    Malformed,
+    /// Arithmetic of the `parquet` crate that panics where overflows are checked, and is found out later where not.
+    MalformedOrPanicked,
+    /// No data.
+    Aside,
+}
+
+use Expected::{Aside, Malformed, MalformedOrPanicked, Rows};
+
+/// apache/parquet-testing, `bad_data`.
+pub(crate) const BAD: &[(&str, Expected)] = &[
+    ("ARROW-GH-41317.parquet", Malformed),
+    ("ARROW-GH-41321.parquet", Malformed),
+    ("ARROW-GH-43605.parquet", Rows(21186)),
+    ("ARROW-GH-45185.parquet", Malformed),
+    ("ARROW-GH-47662.parquet", Malformed),
+    ("ARROW-RS-GH-6229-DICTHEADER.parquet", Malformed),
+    ("ARROW-RS-GH-6229-LEVELS.parquet", Malformed),
+    ("PARQUET-1481.parquet", Malformed),
+    ("README.md", Aside),
+];
+
+/// apache/arrow-testing, fuzz regressions.
+pub(crate) const FUZZ: &[(&str, Expected)] = &[
+    ("clusterfuzz-testcase-6606237035003904", Malformed),
+    (
+        "clusterfuzz-testcase-dictbitwidth-5882232959270912",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-4577763874111488",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-4656328221196288",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-4738122420715520",
+        MalformedOrPanicked,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-4787906620489728",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-4866999088447488",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-4899358320623616",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-4938338763669504",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5017972913864704",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5095252022788096",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5104438567239680",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5110585828311040",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5125747499073536",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5152654819459072.fuzz",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5166462995267584",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5197148372336640",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5251250357141504",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5362519066279936",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5385788188131328",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5504019512754176",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5634251217436672",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5638988460785664",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5640198106120192",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5653681249976320",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5658629287182336",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5663528385249280",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5664112902930432",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5665152419758080",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5668768225427456",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5671667462569984",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5674948678123520",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5683528215035904",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5688350264786944",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5691277162315776",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5706704584179712",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5708286756388864",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5728601904513024.fuzz",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5737320855896064",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5742363563786240",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5745965288128512",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5747849626386432",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5749399310565376",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5751743737757696",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5759654514917376",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5798108001337344",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5843248142942208",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5992530547310592.fuzz",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-6125206807642112.fuzz",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-6189954201092096",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-6308870479937536",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-6431142657196032",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-minimized-parquet-arrow-fuzz-6634425377161216",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-parquet-arrow-fuzz-4550303804620800",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-parquet-arrow-fuzz-5004902418481152",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-parquet-arrow-fuzz-5086499571499008",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-parquet-arrow-fuzz-5139857778409472",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-parquet-arrow-fuzz-5630594391474176.fuzz",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-parquet-arrow-fuzz-5657332229603328",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-parquet-arrow-fuzz-5673014655188992",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-parquet-arrow-fuzz-5706564565729280",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-parquet-arrow-fuzz-5737307070791680",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-parquet-arrow-fuzz-5763056434151424.fuzz",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-parquet-arrow-fuzz-6015129204424704",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-parquet-arrow-fuzz-6196357887557632.fuzz",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-parquet-arrow-fuzz-6268365762199552",
+        Malformed,
+    ),
+    (
+        "clusterfuzz-testcase-parquet-arrow-fuzz-6702965604876288",
+        Malformed,
+    ),
+];

@@ -1,0 +1,306 @@
+//! Memory of the device, of the host, and of both.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use software_cuda_ptx::{Fetched, Memory};
+
+use crate::codes::{Code, Outcome};
+use crate::device::Device;
+
+/// What memory is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The device alone may touch it.
+    Device,
+    /// Both may.
+    Managed,
+    /// Of the host, page-locked and mapped.
+    Pinned,
+    /// The host's own, registered.
+    Registered,
+}
+
+/// A piece of memory.
+#[derive(Debug)]
+pub struct Allocation {
+    /// Length in bytes.
+    pub len: usize,
+    /// What it is for.
+    pub kind: Kind,
+    /// Which device it belongs to.
+    pub device: i32,
+    /// A bit for each byte that has been written; nothing where that is not followed.
+    written: Option<Vec<u64>>,
+}
+
+/// Above this, writes are not followed: kernels that are checked work on less.
+const MOST_FOLLOWED: usize = 16 << 20;
+/// Above this, new memory is left as the system gives it (zeros), so that large and sparse buffers take nothing.
+const MOST_FILLED: usize = 1 << 20;
+const PAGE: usize = 4096;
+
+/// All memory that the driver knows.
+#[derive(Debug, Default)]
+pub struct DeviceMemory {
+    allocations: BTreeMap<usize, Allocation>,
+    used: usize,
+}
+
+impl DeviceMemory {
+    /// Bytes of device memory in use.
+    pub fn used(&self) -> usize {
+        self.used
+    }
+
+    /// How many pieces of a kind there are.
+    pub fn count(&self, kind: Kind) -> usize {
+        self.allocations
+            .values()
+            .filter(|allocation| allocation.kind == kind)
+            .count()
+    }
+
+    /// The piece that has all these bytes, with its address.
+    pub fn find(&self, address: usize, len: usize) -> Option<(usize, &Allocation)> {
+        let (base, allocation) = self.allocations.range(..=address).next_back()?;
+        (address - base <= allocation.len && len <= allocation.len - (address - base))
+            .then_some((*base, allocation))
+    }
+
+    fn in_reach(&self, address: u64, len: usize) -> Option<&Allocation> {
+        self.find(usize::try_from(address).ok()?, len)
+            .map(|(_, allocation)| allocation)
+    }
+
+    /// Whether the host's memory there is page-locked.
+    pub fn is_pinned(&self, address: usize, len: usize) -> bool {
+        self.find(address, len)
+            .is_some_and(|(_, allocation)| allocation.kind != Kind::Device)
+    }
+
+    /// Notes that bytes are written.
+    pub fn mark(&mut self, address: usize, len: usize) {
+        let Some((base, _)) = self
+            .find(address, len)
+            .map(|(base, allocation)| (base, allocation.len))
+        else {
+            return;
+        };
+        if let Some(bits) = self
+            .allocations
+            .get_mut(&base)
+            .and_then(|allocation| allocation.written.as_mut())
+        {
+            for (index, mask) in bits_of(address - base..address - base + len) {
+                bits[index] |= mask;
+            }
+        }
+    }
+
+    fn is_written(&self, address: usize, len: usize) -> bool {
+        let Some((base, allocation)) = self.find(address, len) else {
+            return false;
+        };
+        let Some(bits) = &allocation.written else {
+            return true;
+        };
+        bits_of(address - base..address - base + len)
+            .all(|(index, mask)| bits[index] & mask == mask)
+    }
+
+    /// Copies what is known of the bytes along with them.
+    fn mark_copied(&mut self, to: usize, from: usize, len: usize) {
+        let followed = |memory: &Self, address| {
+            memory
+                .find(address, len)
+                .is_some_and(|(_, allocation)| allocation.written.is_some())
+        };
+        if !followed(self, from) || !followed(self, to) {
+            return self.mark(to, len);
+        }
+        for offset in 0..len {
+            if self.is_written(from + offset, 1) {
+                self.mark(to + offset, 1);
+            }
+        }
+    }
+}
+
+/// Words and bits in them of a range of bits.
+fn bits_of(range: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+    let Range { start, end } = range;
+    // Nothing is none, not a part of a word.
+    let end = if start == end { 0 } else { end };
+    (start / 64..end.div_ceil(64)).map(move |index| {
+        let low = start.saturating_sub(index * 64).min(64);
+        let high = (end - index * 64).min(64);
+        (index, (u64::MAX >> (64 - (high - low))) << low)
+    })
+}
+
+impl Memory for DeviceMemory {
+    fn fetch(&mut self, address: u64, len: usize) -> Option<Fetched> {
+        let allocation = self.in_reach(address, len)?;
+        let followed = allocation.written.is_some();
+        let mut bytes = [0; 8];
+        // SAFETY: all `len` bytes lie in a piece of memory that is mapped until it is taken out of the map; kernels run
+        // while the device is locked, and the host has promised not to write what a kernel reads.
+        unsafe {
+            std::ptr::copy_nonoverlapping(address as *const u8, bytes.as_mut_ptr(), len.min(8))
+        };
+        Some(Fetched {
+            value: u64::from_le_bytes(bytes),
+            written: !followed || self.is_written(address as usize, len),
+        })
+    }
+
+    fn put(&mut self, address: u64, len: usize, value: u64) -> bool {
+        let Some(allocation) = self.in_reach(address, len) else {
+            return false;
+        };
+        let followed = allocation.written.is_some();
+        // SAFETY: as above; the memory is writable.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                value.to_le_bytes().as_ptr(),
+                address as *mut u8,
+                len.min(8),
+            )
+        };
+        if followed {
+            self.mark(address as usize, len);
+        }
+        true
+    }
+}
+
+impl Device {
+    /// Takes memory.
+    pub fn allocate(&mut self, len: usize, kind: Kind, ordinal: i32) -> Outcome<usize> {
+        if len == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let on_device = matches!(kind, Kind::Device | Kind::Managed);
+        if on_device && len > self.options.memory.saturating_sub(self.memory.used) {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        let whole = len
+            .checked_next_multiple_of(PAGE)
+            .and_then(|len| len.checked_add(PAGE))
+            .ok_or(Code::OUT_OF_MEMORY)?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping at a place that the system chooses touches nothing that exists.
+        let address = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                whole,
+                libc::PROT_READ | libc::PROT_WRITE,
+                flags,
+                -1,
+                0,
+            )
+        };
+        if address == libc::MAP_FAILED {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        // A page after it that nobody may touch: what the host writes too far ends there.
+        // SAFETY: the last page of the mapping just made.
+        unsafe { libc::mprotect(address.byte_add(whole - PAGE), PAGE, libc::PROT_NONE) };
+        if len <= MOST_FILLED {
+            // SAFETY: the first `len` bytes of the mapping just made.
+            unsafe { std::ptr::write_bytes(address.cast::<u8>(), 0xa5, len) };
+        }
+        let follow = self.options.checks.unwritten && kind == Kind::Device && len <= MOST_FOLLOWED;
+        let written = follow.then(|| vec![0; len.div_ceil(64)]);
+        let address = address as usize;
+        self.memory.allocations.insert(
+            address,
+            Allocation {
+                len,
+                kind,
+                device: ordinal,
+                written,
+            },
+        );
+        self.memory.used += if on_device { len } else { 0 };
+        self.remember(address);
+        Ok(address)
+    }
+
+    /// Gives memory back.
+    pub fn free(&mut self, address: usize, kinds: &[Kind]) -> Outcome {
+        if !self
+            .memory
+            .allocations
+            .get(&address)
+            .is_some_and(|allocation| kinds.contains(&allocation.kind))
+        {
+            return self.freed_wrong(address, Code::INVALID_VALUE);
+        }
+        let Some(allocation) = self.memory.allocations.remove(&address) else {
+            return Err(Code::INVALID_VALUE);
+        };
+        if matches!(allocation.kind, Kind::Device | Kind::Managed) {
+            self.memory.used -= allocation.len;
+        }
+        self.forget(address);
+        if allocation.kind != Kind::Registered {
+            // SAFETY: the mapping made in `allocate`, which is in the map no longer.
+            unsafe {
+                libc::munmap(
+                    address as *mut libc::c_void,
+                    allocation.len.next_multiple_of(PAGE) + PAGE,
+                )
+            };
+        }
+        Ok(())
+    }
+
+    /// Takes the host's own memory in.
+    pub fn register(&mut self, address: usize, len: usize) -> Outcome {
+        if address == 0 || len == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let before = self
+            .memory
+            .allocations
+            .range(..address.saturating_add(len))
+            .next_back();
+        if before.is_some_and(|(base, other)| base + other.len > address) {
+            return Err(Code::HOST_MEMORY_ALREADY_REGISTERED);
+        }
+        self.memory.allocations.insert(
+            address,
+            Allocation {
+                len,
+                kind: Kind::Registered,
+                device: 0,
+                written: None,
+            },
+        );
+        self.remember(address);
+        Ok(())
+    }
+
+    /// Whether the device's memory has these bytes.
+    pub fn reaches(&self, address: u64, len: usize) -> Outcome {
+        match usize::try_from(address)
+            .ok()
+            .and_then(|address| self.memory.find(address, len))
+        {
+            Some(_) => Ok(()),
+            None => Err(Code::INVALID_VALUE),
+        }
+    }
+
+    /// Copies between any two places.
+    ///
+    /// # Safety
+    /// What is not the driver's has to be valid for `len` bytes.
+    pub unsafe fn copy(&mut self, to: usize, from: usize, len: usize) {
+        // SAFETY: the driver's own memory was looked up by the caller; for the rest the caller of the API answers.
+        unsafe { std::ptr::copy(from as *const u8, to as *mut u8, len) };
+        self.memory.mark_copied(to, from, len);
+    }
+}
