@@ -48,8 +48,8 @@
 //!
 //! # Features
 //! `io-uring` (default) brings reads by the kernel's rings (Linux), `mmap` (default) views of mappings, `parquet`,
-//! `tfrecord`, `safetensors` and `npy` the decoding of these formats, `testing` the conformance suite and fault injection;
-//! `full` all. A feature only adds.
+//! `tfrecord`, `safetensors` and `npy` the decoding of these formats, `cache` what is known of files already, `testing` the
+//! conformance suite and fault injection; `full` all. A feature only adds.
 //!
 //! Types of other crates that are part of this crate's interface: `bytes` 1; with `parquet` and `tfrecord` those of
 //! `arrow-array` and `arrow-schema` 60, with `parquet` also of `parquet` 60, with `safetensors` the `Dtype` of

@@ -1,9 +1,9 @@
 //! The example `metadata_replay`, run small as a user runs it.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::path::PathBuf;
+mod common;
+
 use std::process::{Command, Output};
-use std::sync::OnceLock;
 
 use serde_json::Value;
 
@@ -32,33 +32,9 @@ const POLICIES: [&str; 7] = [
     "cost_aware",
 ];
 
-/// The example beside this test, built if `cargo test --test metadata_replay` did not.
-fn program() -> PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let program = BUILT.get_or_init(|| {
-        let test = std::env::current_exe().unwrap();
-        let profile = test.ancestors().nth(2).unwrap();
-        let mut build = Command::new(env!("CARGO"));
-        build.args([
-            "build",
-            "--quiet",
-            "--example",
-            "metadata_replay",
-            "--target-dir",
-        ]);
-        build.arg(profile.parent().unwrap());
-        if profile.ends_with("release") {
-            build.arg("--release");
-        }
-        build.current_dir(env!("CARGO_MANIFEST_DIR"));
-        assert!(build.status().unwrap().success());
-        profile.join("examples/metadata_replay")
-    });
-    program.clone()
-}
-
 fn replay(args: &[&str]) -> Output {
-    Command::new(program()).args(args).output().unwrap()
+    let program = common::example::example("metadata_replay");
+    Command::new(program).args(args).output().unwrap()
 }
 
 fn objects(args: &[&str]) -> Vec<Value> {

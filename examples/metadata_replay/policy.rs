@@ -68,7 +68,7 @@ pub(crate) enum Cache {
     None,
     Lru(lru::LruCache<Asked, Answer>),
     Moka(moka::sync::Cache<Asked, Answer>),
-    QuickCache(quick_cache::sync::Cache<Asked, Answer>),
+    Quick(quick_cache::sync::Cache<Asked, Answer>),
     Ours {
         cache: MetadataCache,
         warm_up: Option<WarmupBudget>,
@@ -114,7 +114,7 @@ impl Cache {
                 NonZeroUsize::new(capacity).unwrap_or(NonZeroUsize::MIN),
             )),
             Policy::Moka => Cache::Moka(moka::sync::Cache::new(capacity as u64)),
-            Policy::QuickCache => Cache::QuickCache(one_shard(capacity)),
+            Policy::QuickCache => Cache::Quick(one_shard(capacity)),
             Policy::NoPrefetch => Cache::Ours {
                 cache: ours(PrefetchOptions::new())?,
                 warm_up: None,
@@ -182,7 +182,7 @@ impl Cache {
         let known = match self {
             Cache::Lru(cache) => cache.get(&asked).cloned(),
             Cache::Moka(cache) => cache.get(&asked),
-            Cache::QuickCache(cache) => cache.get(&asked),
+            Cache::Quick(cache) => cache.get(&asked),
             Cache::None | Cache::Ours { .. } => None,
         };
         if let Some(known) = known {
@@ -192,7 +192,7 @@ impl Cache {
         match self {
             Cache::Lru(cache) => drop(cache.put(asked, answer.clone())),
             Cache::Moka(cache) => cache.insert(asked, answer.clone()),
-            Cache::QuickCache(cache) => cache.insert(asked, answer.clone()),
+            Cache::Quick(cache) => cache.insert(asked, answer.clone()),
             Cache::None | Cache::Ours { .. } => {}
         }
         Ok((answer, false))

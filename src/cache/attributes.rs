@@ -1,53 +1,24 @@
 //! What is known of a path: attributes, and the names in a directory.
 
 use std::ffi::OsStr;
-use std::fs::Metadata;
 use std::hash::BuildHasher;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use quick_cache::DefaultHashBuilder;
 
-use crate::error::FileKind;
-use crate::version::{FileVersion, Version};
-
-/// What a name leads to.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum EntryKind {
-    /// A regular file, or an object of a store.
-    File,
-    /// A directory, or a common prefix of a store.
-    Directory,
-    /// A symbolic link: in listings, which do not follow it.
-    Symlink,
-    /// Something else: a FIFO, a socket, a device.
-    Other(FileKind),
-}
-
-impl From<std::fs::FileType> for EntryKind {
-    fn from(kind: std::fs::FileType) -> Self {
-        if kind.is_file() {
-            EntryKind::File
-        } else if kind.is_dir() {
-            EntryKind::Directory
-        } else if kind.is_symlink() {
-            EntryKind::Symlink
-        } else if kind.is_fifo() {
-            EntryKind::Other(FileKind::Fifo)
-        } else if kind.is_socket() {
-            EntryKind::Other(FileKind::Socket)
-        } else if kind.is_char_device() {
-            EntryKind::Other(FileKind::CharacterDevice)
-        } else if kind.is_block_device() {
-            EntryKind::Other(FileKind::BlockDevice)
-        } else {
-            EntryKind::Other(FileKind::Unknown)
-        }
-    }
-}
+use crate::files::{EntryKind, FileAttributes};
+use crate::version::Version;
 
 /// What `stat` tells of a path: kind, version, owner. A store of objects gives what it has, and zero for the rest.
+///
+/// ```
+/// use feedwater::cache::Attributes;
+/// use feedwater::{EntryKind, Version};
+///
+/// let version = Version::Etag { etag: "\"9b2cf5\"".into(), size: 4096 };
+/// let object = Attributes::new(EntryKind::File, version);
+/// assert_eq!((object.size(), object.permissions), (4096, 0));
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attributes {
@@ -55,23 +26,23 @@ pub struct Attributes {
     pub kind: EntryKind,
     /// What identifies the content: device, inode, size and times of a file, or an entity tag and a size.
     pub version: Version,
-    /// Type and permission bits, as `st_mode`.
-    pub mode: u32,
-    /// User that owns it.
-    pub uid: u32,
-    /// Group that owns it.
-    pub gid: u32,
+    /// Permissions: the low twelve bits of the mode.
+    pub permissions: u32,
+    /// The owner's id.
+    pub user: u32,
+    /// The group's id.
+    pub group: u32,
 }
 
 impl Attributes {
-    /// Attributes of a kind and a version; mode and owner are 0 until they are set.
+    /// Attributes of a kind and a version; permissions and owner are 0 until they are set.
     pub fn new(kind: EntryKind, version: Version) -> Self {
         Attributes {
             kind,
             version,
-            mode: 0,
-            uid: 0,
-            gid: 0,
+            permissions: 0,
+            user: 0,
+            group: 0,
         }
     }
 
@@ -89,14 +60,14 @@ impl Attributes {
     }
 }
 
-impl From<&Metadata> for Attributes {
-    fn from(metadata: &Metadata) -> Self {
+impl From<FileAttributes> for Attributes {
+    fn from(found: FileAttributes) -> Self {
         Attributes {
-            kind: metadata.file_type().into(),
-            version: Version::File(FileVersion::from(metadata)),
-            mode: metadata.mode(),
-            uid: metadata.uid(),
-            gid: metadata.gid(),
+            kind: found.kind,
+            version: Version::File(found.version),
+            permissions: found.permissions,
+            user: found.user,
+            group: found.group,
         }
     }
 }
@@ -106,6 +77,13 @@ impl From<&Metadata> for Attributes {
 pub(crate) fn same_content(a: &Version, b: &Version) -> bool {
     match (a, b) {
         (Version::File(a), Version::File(b)) => a == b && a.ctime == b.ctime,
+        (
+            Version::Part { whole: a, range },
+            Version::Part {
+                whole: b,
+                range: other,
+            },
+        ) => range == other && same_content(a, b),
         (a, b) => a == b,
     }
 }
@@ -244,7 +222,9 @@ impl<T> NameTable<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::version::Timestamp;
+    use std::sync::Arc;
+
+    use crate::version::{FileVersion, Timestamp};
 
     #[test]
     fn a_finished_table_finds_each_name_once() {
@@ -277,10 +257,15 @@ mod tests {
             nanoseconds: 2,
         };
         assert_eq!(version, other);
-        assert!(!same_content(
-            &Version::File(version),
-            &Version::File(other)
-        ));
+        let (version, other) = (Version::File(version), Version::File(other));
+        assert!(same_content(&version, &version) && !same_content(&version, &other));
+        let part = |whole: &Version| Version::Part {
+            whole: Arc::new(whole.clone()),
+            range: 0..9,
+        };
+        assert_eq!(part(&version), part(&other));
+        assert!(same_content(&part(&version), &part(&version)));
+        assert!(!same_content(&part(&version), &part(&other)));
         let tag = |etag: &str| Version::Etag {
             etag: etag.into(),
             size: 3,

@@ -2,17 +2,15 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::attributes::{Attributes, EntryKind};
+use super::attributes::Attributes;
 use crate::error::{Error, ErrorKind, Result};
-use crate::open::OpenOptions;
-use crate::reader::{CachePolicy, Reader, ReaderExt};
+use crate::files::EntryKind;
 
 /// A source of metadata. The cache asks it for what it does not know.
 ///
-/// A contract between strangers: the local file system is one implementation ([`LocalFiles`]), a store of objects whose
+/// A contract between strangers: the local file system is one implementation ([`LocalFiles`](super::LocalFiles)), a store of objects whose
 /// listings have entity tags is another; wrappers count, delay or fail.
 ///
 /// - **Paths** are absolute or relative as the user of the cache gave them, without doubled slashes.
@@ -22,6 +20,60 @@ use crate::reader::{CachePolicy, Reader, ReaderExt};
 ///   directory does not fail its listing: it comes without attributes.
 /// - **Threads.** Called from many at once. Each call may block.
 /// - **Panics** are the caller's: nothing of the cache stays locked.
+///
+/// A store of objects, whose paths are keys and whose listings tell the entity tag of each object, so that a pass costs one
+/// request for each page and `stat_many` none for each object:
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use std::ops::ControlFlow;
+/// use std::path::Path;
+/// use std::sync::Arc;
+///
+/// use feedwater::cache::{Attributes, CacheOptions, Detail, ListEntry, MetadataBackend};
+/// use feedwater::{EntryKind, Error, Result, Version};
+///
+/// #[derive(Debug)]
+/// struct Bucket(BTreeMap<String, (String, u64)>); // key: (entity tag, size)
+///
+/// impl Bucket {
+///     fn object(&self, key: &str) -> Option<Attributes> {
+///         let (etag, size) = self.0.get(key)?;
+///         let version = Version::Etag { etag: etag.as_str().into(), size: *size };
+///         Some(Attributes::new(EntryKind::File, version))
+///     }
+/// }
+///
+/// impl MetadataBackend for Bucket {
+///     fn stat(&self, path: &Path) -> Result<Attributes> {
+///         let found = path.to_str().and_then(|key| self.object(key));
+///         found.ok_or_else(|| Error::io("HEAD", std::io::ErrorKind::NotFound.into()))
+///     }
+///
+///     fn list(
+///         &self,
+///         dir: &Path,
+///         _: Detail, // a page of a listing has the attributes anyway
+///         each: &mut dyn FnMut(ListEntry<'_>) -> ControlFlow<()>,
+///     ) -> Result<()> {
+///         let prefix = format!("{}/", dir.display());
+///         let below = self.0.range(prefix.clone()..).take_while(|(key, _)| key.starts_with(&prefix));
+///         for (key, _) in below {
+///             let name = &key[prefix.len()..];
+///             if each(ListEntry::new(name.as_bytes(), EntryKind::File, self.object(key))).is_break() {
+///                 break;
+///             }
+///         }
+///         Ok(())
+///     }
+/// }
+///
+/// let object = ("images/cat.jpg".to_owned(), ("\"9b2cf5\"".to_owned(), 4096));
+/// let cache = CacheOptions::new().backend(Arc::new(Bucket([object].into()))).build()?;
+/// assert_eq!(cache.stat("images/cat.jpg")?.size(), 4096);
+/// assert_eq!(cache.list("images")?.len(), 1);
+/// # Ok::<(), feedwater::Error>(())
+/// ```
 pub trait MetadataBackend: fmt::Debug + Send + Sync + 'static {
     /// The attributes of one path.
     ///
@@ -91,80 +143,4 @@ impl<'a> ListEntry<'a> {
             attributes,
         }
     }
-}
-
-/// The file system of this machine, by plain calls on the calling thread.
-#[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
-pub struct LocalFiles;
-
-impl LocalFiles {
-    /// Needs nothing.
-    pub fn new() -> Self {
-        LocalFiles
-    }
-}
-
-impl MetadataBackend for LocalFiles {
-    fn stat(&self, path: &Path) -> Result<Attributes> {
-        match std::fs::metadata(path) {
-            Ok(metadata) => Ok(Attributes::from(&metadata)),
-            Err(error) => Err(failed("stat", path, error)),
-        }
-    }
-
-    fn list(
-        &self,
-        dir: &Path,
-        detail: Detail,
-        each: &mut dyn FnMut(ListEntry<'_>) -> ControlFlow<()>,
-    ) -> Result<()> {
-        let entries = std::fs::read_dir(dir).map_err(|error| failed("opendir", dir, error))?;
-        for entry in entries {
-            let entry = entry.map_err(|error| failed("readdir", dir, error))?;
-            let kind = match entry.file_type() {
-                Ok(kind) => kind,
-                // Vanished since it was listed: a directory without it is as true.
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(failed("stat", &entry.path(), error)),
-            };
-            let attributes = match detail {
-                Detail::Names => None,
-                Detail::Attributes if kind.is_symlink() => std::fs::metadata(entry.path()).ok(),
-                // By the directory's descriptor: the path is not walked again.
-                Detail::Attributes => entry.metadata().ok(),
-            };
-            let name = entry.file_name();
-            let found = ListEntry {
-                name: name.as_bytes(),
-                kind: kind.into(),
-                attributes: attributes.as_ref().map(Attributes::from),
-            };
-            if each(found).is_break() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    fn fetch(&self, path: &Path, limit: u64) -> Result<u64> {
-        // Through the page cache, and to stay there.
-        let reader = OpenOptions::new().cache(CachePolicy::Keep).open(path)?;
-        let end = reader.source().len().min(limit);
-        let mut buffer = vec![0; end.min(256 << 10) as usize];
-        let mut done = 0;
-        while done < end {
-            let part = (end - done).min(buffer.len() as u64) as usize;
-            let Some(room) = buffer.get_mut(..part) else {
-                break;
-            };
-            reader.read_at(done, room)?;
-            done += part as u64;
-        }
-        Ok(done)
-    }
-}
-
-fn failed(op: &'static str, path: &Path, error: std::io::Error) -> Error {
-    Error::io(op, error).named(&path.to_string_lossy().into())
 }

@@ -48,7 +48,12 @@ pub(crate) struct Seen {
 
 impl Directories {
     pub(crate) fn new(options: &PrefetchOptions) -> Self {
-        let sets = options.directories.div_ceil(WAYS).next_power_of_two();
+        // Where nothing is fetched ahead, nothing is watched.
+        let watched = match options.roots.is_empty() {
+            true => 1,
+            false => options.directories,
+        };
+        let sets = watched.div_ceil(WAYS).next_power_of_two();
         Directories {
             sets: (0..sets).map(|_| Set::default()).collect(),
             hits: options.hits,

@@ -4,21 +4,23 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::attributes::{Attributes, EntryKind, Listing, NameTable};
+use super::attributes::{Attributes, Listing, NameTable};
 use super::backend::{Detail, ListEntry, MetadataBackend};
 use super::clock::{Clock, nanos};
 use super::costs::Costs;
 use super::directory::Directories;
 use super::history::{Departure, History, Record};
 use super::key::{Key, Kind, spelled, split};
-use super::metadata::{Types, as_path};
+use super::metadata::{as_path, is_absent};
 use super::metrics::Metrics;
-use super::node::{NOT_KEPT, Node, Origin, Usage, Value};
+use super::node::{NOT_KEPT, Node, Origin, Usage, Value, When};
 use super::options::{CacheOptions, PrefetchOptions};
+use super::parsed::Types;
 use super::root::Root;
 use super::store::{Flight, Left, Store};
 use super::worker::Worker;
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::EntryKind;
 use crate::sys::Generation;
 
 #[derive(Debug)]
@@ -36,11 +38,11 @@ pub(crate) struct Inner {
     clock: Arc<dyn Clock>,
     generation: Generation,
     pub(crate) capacity: u64,
+    /// Nanoseconds; 0 keeps nothing, `u64::MAX` keeps it for ever.
     pub(crate) file_ttl: u64,
     pub(crate) listing_ttl: u64,
     /// 0 if it is not kept that a path is not there.
     pub(crate) negative_ttl: u64,
-    pub(crate) immutable: bool,
     pub(crate) half_life: u64,
 }
 
@@ -64,6 +66,10 @@ impl Inner {
             Arc::new(Root::new(&path, &options.prefetch))
         };
         let mut roots: Vec<_> = options.prefetch.roots.iter().map(root).collect();
+        let ttl = |ttl| match options.immutable {
+            true => u64::MAX,
+            false => nanos(ttl),
+        };
         // The innermost first.
         roots.sort_by_key(|root| std::cmp::Reverse(root.path.len()));
         Inner {
@@ -79,10 +85,9 @@ impl Inner {
             clock: options.clock,
             generation: Generation::current(),
             capacity: options.capacity,
-            file_ttl: nanos(options.file_ttl),
-            listing_ttl: nanos(options.listing_ttl),
+            file_ttl: ttl(options.file_ttl),
+            listing_ttl: ttl(options.listing_ttl),
             negative_ttl: options.negative_ttl.map_or(0, nanos),
-            immutable: options.immutable,
             half_life: nanos(options.half_life).max(1),
             prefetch: options.prefetch,
         }
@@ -109,13 +114,13 @@ impl Inner {
     pub(crate) fn is_fresh(&self, node: &Node, now: u64) -> bool {
         let ttl = match &node.value {
             Value::Absent(_) => self.negative_ttl,
-            Value::Attributes(_) | Value::Children(_) if !self.immutable => self.file_ttl,
-            Value::Listing(_) if !self.immutable => self.listing_ttl,
+            Value::Attributes(_) | Value::Children(_) => self.file_ttl,
+            Value::Listing(_) => self.listing_ttl,
             Value::Failed(_) => return false,
-            // Compared with its version each time; or nothing ages.
-            _ => return true,
+            // Compared with its version each time.
+            Value::Parsed { .. } => return true,
         };
-        node.asked.saturating_add(ttl) > now
+        ttl == u64::MAX || node.asked.saturating_add(ttl) > now
     }
 
     /// Whether a question of `now` may be answered by the node, which another load may have brought since: fresh, or asked for
@@ -215,6 +220,36 @@ impl Inner {
         Some(Arc::new(Listing { table }))
     }
 
+    /// An entry for what the backend said of a path; `fits` if there was room for it among the loads in flight.
+    pub(crate) fn node_of_attributes(
+        &self,
+        key: &Key,
+        result: Result<Attributes>,
+        when: When,
+        fits: bool,
+        place: Option<&Place<'_>>,
+    ) -> Node {
+        let (value, ttl) = match result {
+            Ok(attributes) => (Value::Attributes(attributes), self.file_ttl),
+            Err(error) if is_absent(&error) && self.negative_ttl > 0 => {
+                (Value::Absent(error), self.negative_ttl)
+            }
+            Err(error) => (Value::Failed(error), 0),
+        };
+        let mut node = if ttl == 0 {
+            Node::not_kept(value, when)
+        } else if !fits {
+            self.metrics.bypassed.add(1);
+            Node::not_kept(value, when)
+        } else {
+            Node::new(key, value, 0, when, Origin::Asked)
+        };
+        if let Some(place) = place {
+            (node.dir, node.depth) = (place.dir, place.depth);
+        }
+        node
+    }
+
     pub(crate) fn ask_stat(&self, path: &[u8]) -> Result<Attributes> {
         self.metrics.backend_calls.add(1);
         self.metrics.backend_entries.add(1);
@@ -257,9 +292,6 @@ impl Inner {
         mut node: Node,
         now: u64,
     ) -> Arc<Node> {
-        if node.origin == Origin::Asked && node.answered >= node.asked {
-            self.costs.call(node.answered - node.asked);
-        }
         let before = match &flight.old {
             Some(old) => Some(old.usage.now()),
             None => self.history.take(key).map(|record| record.usage),

@@ -1,28 +1,25 @@
 //! The cache: attributes, listings and parsed values, kept within a bound and no longer than they hold.
 
-use std::any::{Any, TypeId};
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::attributes::{Attributes, EntryKind, Listing, NameTable, same_content};
+use super::attributes::{Attributes, Listing, NameTable};
 use super::backend::Detail;
-use super::inner::Inner;
-use super::key::{Key, Kind, spelled, split};
+use super::inner::{Inner, Place};
+use super::key::{Key, Kind, spelled};
 use super::metrics::CacheMetrics;
 use super::node::{Node, Origin, Value, When, weight};
 use super::options::CacheOptions;
 use super::pass;
 use super::root::RootState;
-use super::store::{Flight, Found};
+use super::store::Found;
 use crate::error::{Error, ErrorKind, Result};
-use crate::open::{Opened, open};
-use crate::reader::Reader;
-use crate::version::Version;
+use crate::files::EntryKind;
 
 /// Attributes, directory listings and parsed values of files, kept in memory within a hard bound.
 ///
@@ -46,7 +43,8 @@ use crate::version::Version;
 ///   [`CacheOptions::listing_ttl`]; an older answer is never given. Parsed values are compared with the version of the file
 ///   each time. Under [`CacheOptions::immutable`] nothing ages.
 /// - **Own writes:** call [`invalidate`](Self::invalidate) after them, or [`invalidate_tree`](Self::invalidate_tree). What is being loaded
-///   at that moment is handed to those who asked before, and not kept.
+///   at that moment is handed to those who asked before, and not kept. Files that are opened are compared with what is kept
+///   of them: [`open`](Self::open), [`validate`](Self::validate).
 /// - **One load at a time.** Threads that miss the same entry wait for one call of the backend and share its answer, errors
 ///   too. A load that panics, or whose task is dropped, leaves the next in line to load.
 /// - **Bound.** Entries, loads in flight that are to be kept, and the memory of what left together take
@@ -54,33 +52,17 @@ use crate::version::Version;
 /// - **Paths** that differ in `//`, `/./` and a slash at the end are one. Relative ones are kept as they are given: a program that
 ///   changes its working directory should not use them. A file that is reached by another path (through a link) is another
 ///   entry, and is invalidated by its age only.
+/// - **Tasks.** A hit never waits; a miss blocks its thread, so on an executor it belongs to where blocking is allowed.
 /// - **Fork.** In a child process every question answers [`ErrorKind::Forked`].
 ///
 /// Cloning is cheap and shares the entries. S3-FIFO decides what leaves (the crate `quick_cache`).
 #[derive(Clone)]
 pub struct MetadataCache(pub(crate) Arc<Inner>);
 
-/// What [`MetadataCache::validate`] found.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Validation {
-    /// Nothing was known of the path.
-    Unknown,
-    /// What is kept is of this version.
-    Same,
-    /// Only the change time differs: attributes were dropped, to be asked again, and so is what was parsed.
-    Revalidate,
-    /// The file is another one, or has another content: all that was kept of it was dropped.
-    Changed,
-}
-
 impl MetadataCache {
-    /// A cache with the default options: 64 MiB, 2 s for files, 30 s for listings.
-    ///
-    /// # Errors
-    /// None with these options.
-    pub fn new() -> Result<Self> {
-        CacheOptions::new().build()
+    /// A cache with the default options: 64 MiB, 2 s for files, 30 s for listings. [`CacheOptions`] has others.
+    pub fn new() -> Self {
+        MetadataCache::with(CacheOptions::new())
     }
 
     pub(crate) fn with(options: CacheOptions) -> Self {
@@ -89,7 +71,8 @@ impl MetadataCache {
 
     /// The attributes of a path; links are followed.
     ///
-    /// A hit costs a hash of the path and no system call or allocation (besides the count on an entity tag).
+    /// A hit costs a hash of the path and no system call or allocation (besides the count on an entity tag). A miss blocks this
+    /// thread for a call of the backend; [`stat_many`](Self::stat_many) makes one call for many.
     ///
     /// # Errors
     /// What the backend says; for a path that is not there [`ErrorKind::Io`] with [`std::io::ErrorKind::NotFound`].
@@ -99,14 +82,24 @@ impl MetadataCache {
         inner.check()?;
         let path = spelled(path.as_ref().as_os_str().as_bytes());
         let now = inner.now();
-        if let Some(node) = inner.store.get(Kind::ATTRIBUTES, &path)
-            && inner.is_fresh(&node, now)
-        {
-            let answer = attributes_of(&node);
-            inner.hit(&node, &path, now);
+        if let Some(answer) = self.alone(&path, now) {
             return answer;
         }
-        self.stat_slowly(&path, now)
+        let place = inner.place(&path);
+        if let Some(place) = &place
+            && let Some(found) = self.among(place, now)
+        {
+            return Ok(found);
+        }
+        inner.metrics.misses.add(1);
+        if let Some(place) = &place
+            && inner.directories.missed(place.dir, place.depth, now)
+            && pass::begin(inner, place.path, place.dir, now)
+            && let Some(found) = inner.among_children(place, now, false)
+        {
+            return Ok(found);
+        }
+        self.load_attributes(&path, place.as_ref(), now)
     }
 
     /// The names in a directory, sorted.
@@ -128,115 +121,27 @@ impl MetadataCache {
         self.list_slowly(&path, now)
     }
 
-    /// What `load` makes of the content of `path`, such as a footer or an index: kept as long as the content is of `version`.
+    /// Drops all that is kept of a path, and what its directory tells of it. To be called after writing, creating, renaming (for
+    /// both names) or removing it: after a commit of a [`FileSink`](crate::FileSink), say, which knows of no cache.
     ///
-    /// `version` is that of the file now, as [`Source::version`](crate::Source::version) of an open reader tells; an entry of another version
-    /// (or of another change time) is replaced. `load` gives the value and the bytes of memory that it takes. There is one entry for each path and type.
+    /// Costs some look-ups. A load that is in flight is not kept, so who invalidates sees its own writes.
     ///
-    /// `load` must not ask for the same path and type again: it would wait for itself.
+    /// ```
+    /// use feedwater::FileSink;
+    /// use feedwater::cache::CacheOptions;
     ///
-    /// # Errors
-    /// Those of `load`, which are not shared: whoever waited loads next. [`ErrorKind::Forked`] in a child process.
-    pub fn parsed<T: Any + Send + Sync>(
-        &self,
-        path: impl AsRef<Path>,
-        version: &Version,
-        load: impl FnOnce() -> Result<(T, u64)>,
-    ) -> Result<Arc<T>> {
-        let question = self.parsed_question::<T>(path.as_ref(), version)?;
-        if let Some(value) = question.at_once() {
-            return Ok(value);
-        }
-        match self.0.store.join(&question.key, |node| question.fits(node)) {
-            Found::Node(node) => question.answer(&node),
-            Found::Flight(flight) => {
-                let asked = question.begin(&flight);
-                question.land(flight, asked, load()?)
-            }
-        }
-    }
-
-    /// Like [`parsed`](Self::parsed), for a load that is awaited. Dropping the future leaves the next in line to load.
-    ///
-    /// # Errors
-    /// As [`parsed`](Self::parsed).
-    pub async fn parsed_async<T: Any + Send + Sync>(
-        &self,
-        path: impl AsRef<Path>,
-        version: &Version,
-        load: impl Future<Output = Result<(T, u64)>>,
-    ) -> Result<Arc<T>> {
-        let question = self.parsed_question::<T>(path.as_ref(), version)?;
-        if let Some(value) = question.at_once() {
-            return Ok(value);
-        }
-        let fits = |node: &Node| question.fits(node);
-        match self.0.store.join_async(&question.key, fits).await {
-            Found::Node(node) => question.answer(&node),
-            Found::Flight(flight) => {
-                let asked = question.begin(&flight);
-                question.land(flight, asked, load.await?)
-            }
-        }
-    }
-
-    /// Opens a file to read, and compares its version with what is kept of it: see [`validate`](Self::validate).
-    ///
-    /// # Errors
-    /// As [`open`](crate::open). [`ErrorKind::Forked`] in a child process.
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<Arc<Opened>> {
-        self.0.check()?;
-        let reader = open(path.as_ref())?;
-        self.validate(path, reader.source().version());
-        Ok(reader)
-    }
-
-    /// Compares the version of an open file (device, inode, size, modification time; then change time) with what is kept of
-    /// the path, and drops what is not true any more. Call it with what `fstat` told; costs no system call.
-    pub fn validate(&self, path: impl AsRef<Path>, version: &Version) -> Validation {
-        let inner = &self.0;
-        if inner.check().is_err() {
-            return Validation::Unknown;
-        }
-        let path = spelled(path.as_ref().as_os_str().as_bytes());
-        let alone = inner.store.peek(Kind::ATTRIBUTES, &path);
-        let among = split(&path).and_then(|(dir, name)| {
-            let children = inner.store.peek(Kind::CHILDREN, dir)?;
-            match &children.value {
-                Value::Children(children) => children.peek(name).cloned(),
-                _ => None,
-            }
-        });
-        let kept = match alone.as_deref().map(|node| &node.value) {
-            Some(Value::Attributes(attributes)) => Some(attributes.clone()),
-            // It is there now.
-            Some(Value::Absent(_)) => {
-                inner.invalidate(&path);
-                return Validation::Changed;
-            }
-            _ => among.clone(),
-        };
-        let versions = [kept, among];
-        let mut versions = versions.iter().flatten().map(|kept| &kept.version);
-        let Some(first) = versions.clone().next() else {
-            return Validation::Unknown;
-        };
-        if versions.all(|kept| same_content(kept, version)) {
-            return Validation::Same;
-        }
-        let found = if first == version {
-            Validation::Revalidate
-        } else {
-            Validation::Changed
-        };
-        inner.metrics.stale.add(1);
-        inner.invalidate_content(&path);
-        found
-    }
-
-    /// Drops all that is kept of a path, and what its directory tells of it. To be called after writing, creating, renaming or removing it.
-    ///
-    /// Costs some look-ups. A load that is in flight is not kept.
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("table.bin");
+    /// # std::fs::write(&path, "old")?;
+    /// let cache = CacheOptions::new().immutable(true).build()?;
+    /// assert_eq!(cache.stat(&path)?.size(), 3);
+    /// let mut sink = FileSink::create(&path)?;
+    /// sink.append(b"new rows")?;
+    /// let version = sink.commit()?;
+    /// cache.invalidate(&path);
+    /// assert_eq!(cache.stat(&path)?.version, feedwater::Version::File(version));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn invalidate(&self, path: impl AsRef<Path>) {
         if self.0.check().is_ok() {
             self.0
@@ -271,26 +176,38 @@ impl MetadataCache {
         self.0.check().is_ok() && self.0.worker.settle(most)
     }
 
-    fn stat_slowly(&self, path: &[u8], now: u64) -> Result<Attributes> {
+    /// The answer of an entry of its own, which counts as a hit.
+    #[inline]
+    pub(crate) fn alone(&self, path: &[u8], now: u64) -> Option<Result<Attributes>> {
         let inner = &self.0;
-        let place = inner.place(path);
-        if let Some(place) = &place
-            && let Some(found) = inner.among_children(place, now, true)
-        {
-            inner.metrics.hits.add_one();
-            if inner.directories.hit(place.dir, place.depth, now) {
-                pass::begin(inner, place.path, place.dir, now);
-            }
-            return Ok(found);
+        let node = inner.store.get(Kind::ATTRIBUTES, path)?;
+        if !inner.is_fresh(&node, now) {
+            return None;
         }
-        inner.metrics.misses.add(1);
-        if let Some(place) = &place
-            && inner.directories.missed(place.dir, place.depth, now)
-            && pass::begin(inner, place.path, place.dir, now)
-            && let Some(found) = inner.among_children(place, now, false)
-        {
-            return Ok(found);
+        let answer = attributes_of(&node);
+        inner.hit(&node, path, now);
+        Some(answer)
+    }
+
+    /// What a pass over the directory brought, which counts as a hit.
+    pub(crate) fn among(&self, place: &Place<'_>, now: u64) -> Option<Attributes> {
+        let inner = &self.0;
+        let found = inner.among_children(place, now, true)?;
+        inner.metrics.hits.add_one();
+        if inner.directories.hit(place.dir, place.depth, now) {
+            pass::begin(inner, place.path, place.dir, now);
         }
+        Some(found)
+    }
+
+    /// Asks the backend for a path, or waits for another thread that is asking.
+    pub(crate) fn load_attributes(
+        &self,
+        path: &[u8],
+        place: Option<&Place<'_>>,
+        now: u64,
+    ) -> Result<Attributes> {
+        let inner = &self.0;
         let key = Key::new(Kind::ATTRIBUTES, path);
         let flight = match inner.store.join(&key, |node| inner.is_usable(node, now)) {
             Found::Node(node) => return attributes_of(&node),
@@ -301,25 +218,9 @@ impl MetadataCache {
         let asked = inner.now();
         let result = inner.ask_stat(path);
         let answered = inner.now();
+        inner.costs.call(answered.saturating_sub(asked));
         let when = When { asked, answered };
-        let (value, ttl) = match result {
-            Ok(attributes) => (Value::Attributes(attributes), inner.file_ttl),
-            Err(error) if is_absent(&error) && inner.negative_ttl > 0 => {
-                (Value::Absent(error), inner.negative_ttl)
-            }
-            Err(error) => (Value::Failed(error), 0),
-        };
-        let mut node = if ttl == 0 {
-            Node::not_kept(value, when)
-        } else if room.is_none() {
-            inner.metrics.bypassed.add(1);
-            Node::not_kept(value, when)
-        } else {
-            Node::new(&key, value, 0, when, Origin::Asked)
-        };
-        if let Some(place) = &place {
-            (node.dir, node.depth) = (place.dir, place.depth);
-        }
+        let node = inner.node_of_attributes(&key, result, when, room.is_some(), place);
         let node = inner.land(flight, &key, node, now);
         drop(room);
         attributes_of(&node)
@@ -402,22 +303,11 @@ impl MetadataCache {
         drop(room);
         listing_of(&node)
     }
+}
 
-    fn parsed_question<'a, T: Any + Send + Sync>(
-        &'a self,
-        path: &Path,
-        version: &'a Version,
-    ) -> Result<ParsedQuestion<'a, T>> {
-        self.0.check()?;
-        let path = spelled(path.as_os_str().as_bytes());
-        let kind = self.0.types.kind_of(TypeId::of::<T>());
-        Ok(ParsedQuestion {
-            inner: &self.0,
-            key: Key::new(kind, &path),
-            version,
-            now: self.0.now(),
-            _type: std::marker::PhantomData,
-        })
+impl Default for MetadataCache {
+    fn default() -> Self {
+        MetadataCache::new()
     }
 }
 
@@ -434,108 +324,7 @@ impl fmt::Debug for MetadataCache {
 /// In what steps a load of unknown size takes its bytes.
 pub(crate) const CHARGE: u64 = 4 << 10;
 
-/// A question for a value that was parsed from a version of a file.
-struct ParsedQuestion<'a, T> {
-    inner: &'a Arc<Inner>,
-    key: Key,
-    version: &'a Version,
-    now: u64,
-    _type: std::marker::PhantomData<fn() -> T>,
-}
-
-impl<T: Any + Send + Sync> ParsedQuestion<'_, T> {
-    fn fits(&self, node: &Node) -> bool {
-        match &node.value {
-            Value::Parsed { version, .. } => same_content(version, self.version),
-            _ => false,
-        }
-    }
-
-    fn at_once(&self) -> Option<Arc<T>> {
-        let node = self.inner.store.get(self.key.kind, &self.key.path)?;
-        if !self.fits(&node) {
-            self.inner.metrics.misses.add(1);
-            return None;
-        }
-        self.inner.hit(&node, &self.key.path, self.now);
-        self.answer(&node).ok()
-    }
-
-    fn begin(&self, flight: &Flight<'_>) -> u64 {
-        self.inner.count_stale(flight);
-        self.inner.now()
-    }
-
-    fn answer(&self, node: &Node) -> Result<Arc<T>> {
-        let value = match &node.value {
-            Value::Parsed { value, .. } => value.clone().downcast::<T>().ok(),
-            _ => None,
-        };
-        // The kind of the key is that of the type, so nothing else is found under it.
-        value.ok_or_else(|| {
-            Error::new(ErrorKind::Abandoned).named(&super::inner::name(&self.key.path))
-        })
-    }
-
-    fn land(&self, flight: Flight<'_>, asked: u64, (value, bytes): (T, u64)) -> Result<Arc<T>> {
-        let value = Arc::new(value);
-        let answered = self.inner.now();
-        let when = When { asked, answered };
-        let of_node = Value::Parsed {
-            version: self.version.clone(),
-            value: value.clone(),
-        };
-        let room = self
-            .inner
-            .store
-            .room(weight(&self.key.path, bytes.saturating_add(16)));
-        let node = if room.is_none() {
-            self.inner.metrics.bypassed.add(1);
-            Node::not_kept(of_node, when)
-        } else {
-            Node::new(
-                &self.key,
-                of_node,
-                bytes.saturating_add(16),
-                when,
-                Origin::Asked,
-            )
-        };
-        self.inner.land(flight, &self.key, node, self.now);
-        Ok(value)
-    }
-}
-
-/// The types of parsed values that this cache has seen, as numbers: few, as a program names each in its code.
-#[derive(Debug, Default)]
-pub(crate) struct Types(RwLock<Vec<TypeId>>);
-
-impl Types {
-    fn kind_of(&self, id: TypeId) -> Kind {
-        let find = |types: &Vec<TypeId>| types.iter().position(|known| *known == id);
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let index = match find(&known) {
-            Some(index) => index,
-            None => {
-                drop(known);
-                let mut types = self.0.write().unwrap_or_else(PoisonError::into_inner);
-                find(&types).unwrap_or_else(|| {
-                    types.push(id);
-                    types.len() - 1
-                })
-            }
-        };
-        Kind(Kind::PARSED + index as u32)
-    }
-
-    /// The kinds of all of them.
-    pub(crate) fn kinds(&self) -> impl Iterator<Item = Kind> + use<> {
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner).len();
-        (0..known as u32).map(|index| Kind(Kind::PARSED + index))
-    }
-}
-
-fn attributes_of(node: &Node) -> Result<Attributes> {
+pub(crate) fn attributes_of(node: &Node) -> Result<Attributes> {
     match &node.value {
         Value::Attributes(attributes) => Ok(attributes.clone()),
         other => Err(error_of(other)),
@@ -557,7 +346,7 @@ fn error_of(value: &Value) -> Error {
     }
 }
 
-fn is_absent(error: &Error) -> bool {
+pub(crate) fn is_absent(error: &Error) -> bool {
     error.io_kind() == std::io::ErrorKind::NotFound
 }
 

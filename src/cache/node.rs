@@ -271,6 +271,13 @@ impl Children {
         self.dead.count() > 0
     }
 
+    /// Those that were not invalidated, and whether each was asked for.
+    pub(crate) fn alive(&self) -> impl Iterator<Item = (&[u8], &Attributes, bool)> {
+        let all = self.names().enumerate();
+        all.filter(|(index, _)| !self.dead.get(*index))
+            .map(|(index, (name, attributes))| (name, attributes, self.used.get(index)))
+    }
+
     pub(crate) fn names(&self) -> impl Iterator<Item = (&[u8], &Attributes)> {
         self.table
             .rows

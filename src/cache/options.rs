@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::backend::{LocalFiles, MetadataBackend};
+use super::backend::MetadataBackend;
 use super::clock::{Clock, MonotonicClock};
+use super::local::LocalFiles;
 use super::metadata::MetadataCache;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -63,9 +64,9 @@ impl CacheOptions {
 
     /// The hard bound in bytes on entries, loads in flight and the memory of what left. Default 64 MiB, at least 64 KiB.
     ///
-    /// A sixteenth (in caches below 4 MiB a quarter, up to 256 KiB) is for loads in flight, and so the most that one listing or pass can
+    /// A sixteenth (in caches below 4 MiB a quarter, up to 256 KiB) is for loads in flight, and so the most that one listing, pass or parsed value can
     /// have and be kept; a thirty-second for the memory of what left; the rest for entries. What an answer takes once it was handed out, after the cache let it go, is
-    /// the holder's; so are the fixed tables: 160 bytes for each of [`PrefetchOptions::directories`], and some KiB of counters.
+    /// the holder's; so are the fixed tables: 160 bytes for each of [`PrefetchOptions::directories`] if there is a root, and some KiB of counters.
     #[must_use]
     pub fn capacity(mut self, bytes: u64) -> Self {
         self.capacity = bytes;
@@ -195,6 +196,9 @@ pub enum PrefetchRun {
 /// Most accesses that the trigger may ask for: as many times are kept for each directory.
 pub(crate) const MOST_HITS: usize = 8;
 
+/// Most directories that are watched: their table takes 2.5 GiB.
+const MOST_DIRECTORIES: usize = 1 << 24;
+
 impl Default for PrefetchOptions {
     fn default() -> Self {
         PrefetchOptions {
@@ -250,7 +254,7 @@ impl PrefetchOptions {
         self
     }
 
-    /// Directories that are watched at once, 160 bytes each; of more, those without an access for longest are forgotten. Default 4096.
+    /// Directories that are watched at once, 1 to 16,777,216, 160 bytes each; of more, those without an access for longest are forgotten. Default 4096.
     #[must_use]
     pub fn directories(mut self, directories: usize) -> Self {
         self.directories = directories;
@@ -328,8 +332,10 @@ impl PrefetchOptions {
         if !(0.0..1.0).contains(&self.waste) {
             return Err(invalid("the share of waste is from 0 up to below 1"));
         }
-        if self.directories == 0 {
-            return Err(invalid("no directory would be watched"));
+        if !(1..=MOST_DIRECTORIES).contains(&self.directories) {
+            return Err(invalid(
+                "the directories that are watched are 1 to 16,777,216",
+            ));
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::attributes::{Attributes, EntryKind, NameTable};
+use super::attributes::{Attributes, NameTable};
 use super::backend::Detail;
 use super::clock::nanos;
 use super::inner::Inner;
@@ -15,6 +15,7 @@ use super::node::{Children, Node, Origin, Value, When, weight};
 use super::options::PrefetchRun;
 use super::root::Root;
 use super::store::Found;
+use crate::files::EntryKind;
 
 /// The clock is asked once for so many children.
 const PER_LOOK: usize = 64;
@@ -89,7 +90,7 @@ fn run(inner: &Inner, path: &[u8], dir: u64, root: &Arc<Root>) {
         answered,
     };
     let value = Value::Children(Box::new(children));
-    let mut node = if inner.file_ttl == 0 && !inner.immutable {
+    let mut node = if inner.file_ttl == 0 {
         Node::not_kept(value, when)
     } else {
         Node::new(&key, value, 0, when, Origin::Prefetched)

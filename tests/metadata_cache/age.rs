@@ -8,7 +8,7 @@ use feedwater::cache::{Departure, ManualClock, Presence, Validation};
 use feedwater::{ErrorKind, Version};
 use proptest::prelude::*;
 
-use crate::support::{Fake, attributes, options, tag};
+use crate::support::{Door, Fake, attributes, options, tag};
 
 #[test]
 fn a_second_question_costs_no_call_until_the_answer_is_too_old() {
@@ -92,6 +92,7 @@ fn a_parsed_value_lasts_as_long_as_the_version() {
         (*cache.parsed::<String>("/f", version, load).unwrap()).clone()
     };
     assert_eq!(get(&tag(1), "one"), "one");
+    assert_eq!((cache.metrics().hits, cache.metrics().misses), (0, 1));
     clock.advance(Duration::from_secs(1_000_000));
     assert_eq!(get(&tag(1), "again"), "one");
     assert_eq!(get(&tag(2), "two"), "two");
@@ -143,11 +144,62 @@ fn an_open_file_is_compared_with_what_is_kept_of_it() {
     assert_eq!(cache.stat(&path).unwrap().size(), 5);
 }
 
+#[test]
+fn objects_are_compared_by_their_entity_tags() {
+    let (fake, clock) = (Arc::new(Fake::with(["/a/f"])), Arc::new(ManualClock::new()));
+    let cache = options(&fake, &clock).immutable(true).build().unwrap();
+    assert_eq!(cache.validate("/a/f", &tag(1)), Validation::Unknown);
+    assert_eq!(cache.stat("/a/f").unwrap().version, tag(1));
+    assert_eq!(cache.validate("/a/f", &tag(1)), Validation::Same);
+    fake.put("/a/f", 2);
+    assert_eq!(cache.validate("/a/f", &tag(2)), Validation::Changed);
+    assert_eq!(cache.stat("/a/f").unwrap().version, tag(2));
+    // One that was absent and is there.
+    let second = Some(Duration::from_secs(1));
+    let cache = options(&fake, &clock).negative_ttl(second).build().unwrap();
+    cache.stat("/a/g").unwrap_err();
+    fake.put("/a/g", 1);
+    assert_eq!(cache.validate("/a/g", &tag(1)), Validation::Changed);
+    assert_eq!(cache.stat("/a/g").unwrap().size(), 1);
+}
+
+#[test]
+fn what_is_being_loaded_is_explained_so() {
+    let (fake, clock) = (Arc::new(Fake::with(["/a/f"])), Arc::new(ManualClock::new()));
+    let cache = options(&fake, &clock).build().unwrap();
+    let door = Arc::new(Door::default());
+    let inside = door.clone();
+    fake.on_call(move |_| inside.pass());
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| cache.stat("/a/f"));
+        door.came(1);
+        assert_eq!(cache.explain("/a/f").attributes, Presence::Loading);
+        door.open();
+        asking.join().unwrap().unwrap();
+    });
+    let text = cache.explain("/a/f").to_string();
+    assert!(
+        text.contains("attributes: there, since somebody asked"),
+        "{text}"
+    );
+    clock.advance(Duration::from_secs(2));
+    let why = cache.explain("/a/f").attributes;
+    assert_eq!(
+        why,
+        Presence::TooOld {
+            age: Duration::from_secs(2)
+        }
+    );
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Stat(u8),
+    StatAll,
     List,
     Write(u8),
+    Create,
+    Remove,
     Invalidate(u8),
     InvalidateTree,
     Wait(u16),
@@ -156,13 +208,54 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         6 => (0u8..6).prop_map(Step::Stat),
-        1 => Just(Step::List),
+        1 => Just(Step::StatAll),
+        2 => Just(Step::List),
         3 => (0u8..6).prop_map(Step::Write),
+        1 => Just(Step::Create),
+        1 => Just(Step::Remove),
         1 => (0u8..6).prop_map(Step::Invalidate),
         1 => Just(Step::InvalidateTree),
         3 => (0u16..1500).prop_map(Step::Wait),
     ];
     prop::collection::vec(step, 1..120)
+}
+
+/// What something was, until when.
+#[derive(Debug)]
+struct Past<T> {
+    was: Vec<(T, Until)>,
+    /// The step of the last invalidation.
+    since: usize,
+}
+
+/// Time, and step, at which it was replaced.
+type Until = Option<(u64, usize)>;
+
+impl<T: PartialEq> Past<T> {
+    fn new(first: T) -> Self {
+        Past {
+            was: vec![(first, None)],
+            since: 0,
+        }
+    }
+
+    fn now(&self) -> &T {
+        &self.was.last().unwrap().0
+    }
+
+    fn replace(&mut self, new: T, now: u64, step: usize) {
+        self.was.last_mut().unwrap().1 = Some((now, step));
+        self.was.push((new, None));
+    }
+
+    /// Whether it was this less than `ttl` ago and after the last invalidation.
+    fn may_be(&self, got: &T, now: u64, ttl: u64) -> bool {
+        let held =
+            |until: Until| until.is_none_or(|(at, step)| now < at + ttl && step >= self.since);
+        self.was
+            .iter()
+            .any(|(was, until)| was == got && held(*until))
+    }
 }
 
 proptest! {
@@ -171,6 +264,8 @@ proptest! {
     /// With and without passes, each answer is one that was true within the time to live, and since the last invalidation.
     #[test]
     fn no_answer_is_older_than_it_may_be(steps in steps(), prefetch: bool) {
+        const FILE_TTL: u64 = 2000;
+        const LISTING_TTL: u64 = 5000;
         let clock = Arc::new(ManualClock::new());
         let path = |n: u8| format!("/r/a/b/c/{n}");
         let fake = Arc::new(Fake::with((0..6).map(path)));
@@ -179,37 +274,58 @@ proptest! {
         if prefetch {
             asked = asked.root("/r");
         }
-        let cache = options(&fake, &clock).prefetch(asked).build().unwrap();
-        let (ttl, mut now) = (2000u64, 0u64);
-        // When, and in which step, each version of each file was replaced; and the step of the last invalidation.
-        const NOT_YET: (u64, usize) = (u64::MAX, usize::MAX);
-        let mut versions: [Vec<(u64, (u64, usize))>; 6] = std::array::from_fn(|_| vec![(1, NOT_YET)]);
-        let mut since = [0; 6];
+        let cache = options(&fake, &clock)
+            .listing_ttl(Duration::from_millis(LISTING_TTL))
+            .prefetch(asked)
+            .build()
+            .unwrap();
+        let mut now = 0u64;
+        let mut files: [Past<u64>; 6] = std::array::from_fn(|_| Past::new(1));
+        // How many names there are: six, and those that were created.
+        let mut names = Past::new(6usize);
         for (number, step) in steps.into_iter().enumerate() {
             match step {
                 Step::Stat(n) => {
                     let got = cache.stat(path(n)).unwrap().size();
-                    let known = versions[n as usize].iter().find(|(v, _)| *v == got);
-                    let (until, replaced) = known.unwrap().1;
-                    prop_assert!(now < until.saturating_add(ttl), "too old");
-                    prop_assert!(replaced >= since[n as usize], "invalidated");
+                    prop_assert!(files[n as usize].may_be(&got, now, FILE_TTL), "{}", got);
                 }
-                Step::List => prop_assert_eq!(cache.list("/r/a/b/c").unwrap().len(), 6),
+                Step::StatAll => {
+                    let all = cache.stat_many((0..6).map(path));
+                    for (file, got) in files.iter().zip(all) {
+                        let got = got.unwrap().size();
+                        prop_assert!(file.may_be(&got, now, FILE_TTL), "{}", got);
+                    }
+                }
+                Step::List => {
+                    let got = cache.list("/r/a/b/c").unwrap().len();
+                    prop_assert!(names.may_be(&got, now, LISTING_TTL), "{}", got);
+                }
                 Step::Write(n) => {
-                    let all = &mut versions[n as usize];
-                    let last = all.last_mut().unwrap();
-                    let new = last.0 + 1;
-                    last.1 = (now, number);
-                    all.push((new, NOT_YET));
+                    let new = files[n as usize].now() + 1;
+                    files[n as usize].replace(new, now, number);
                     fake.put(path(n), new);
                 }
+                Step::Create => {
+                    let count = *names.now();
+                    fake.put(path(count as u8), 1);
+                    names.replace(count + 1, now, number);
+                }
+                Step::Remove if *names.now() > 6 => {
+                    let count = *names.now() - 1;
+                    fake.remove(path(count as u8));
+                    names.replace(count, now, number);
+                }
+                Step::Remove => {}
                 Step::Invalidate(n) => {
                     cache.invalidate(path(n));
-                    since[n as usize] = number;
+                    files[n as usize].since = number;
+                    // Its directory's listing goes too.
+                    names.since = number;
                 }
                 Step::InvalidateTree => {
                     cache.invalidate_tree("/r/a");
-                    since = [number; 6];
+                    files.iter_mut().for_each(|file| file.since = number);
+                    names.since = number;
                 }
                 Step::Wait(by) => {
                     clock.advance(Duration::from_millis(u64::from(by)));

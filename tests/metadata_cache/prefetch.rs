@@ -83,8 +83,8 @@ fn accesses_too_far_apart_too_shallow_or_outside_bring_nothing() {
     let outside = files("/s/a/b/c", 9);
     let all: Vec<String> = [&far[..], &shallow, &outside].concat();
     let (fake, clock, cache) = cache(&all, inline());
-    for n in 0..9 {
-        cache.stat(&far[n]).unwrap();
+    for path in &far {
+        cache.stat(path).unwrap();
         clock.advance(150 * SECOND + Duration::from_nanos(1));
     }
     for path in shallow.iter().chain(&outside) {

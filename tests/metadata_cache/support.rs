@@ -5,13 +5,11 @@ use std::io;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use feedwater::cache::{
-    Attributes, CacheOptions, Detail, EntryKind, ListEntry, ManualClock, MetadataBackend,
-};
-use feedwater::{Error, Result, Version};
+use feedwater::cache::{Attributes, CacheOptions, Detail, ListEntry, ManualClock, MetadataBackend};
+use feedwater::{EntryKind, Error, Result, Version};
 
 type Hook = Box<dyn Fn(&Path) + Send + Sync>;
 
@@ -24,8 +22,12 @@ pub(crate) struct Fake {
     pub(crate) fetched: AtomicU64,
     /// Run in each stat and list, after the answer was found out.
     hook: Mutex<Option<Arc<Hook>>>,
+    /// Run in each fetch, before it is counted.
+    fetch_hook: Mutex<Option<Arc<Hook>>>,
     /// Whether listings come without attributes.
     pub(crate) bare: bool,
+    /// Whether batches lack an answer.
+    pub(crate) short: AtomicBool,
 }
 
 impl std::fmt::Debug for Fake {
@@ -55,6 +57,10 @@ impl Fake {
 
     pub(crate) fn on_call(&self, hook: impl Fn(&Path) + Send + Sync + 'static) {
         *self.hook.lock().unwrap() = Some(Arc::new(Box::new(hook)));
+    }
+
+    pub(crate) fn on_fetch(&self, hook: impl Fn(&Path) + Send + Sync + 'static) {
+        *self.fetch_hook.lock().unwrap() = Some(Arc::new(Box::new(hook)));
     }
 
     pub(crate) fn stats(&self) -> u64 {
@@ -141,12 +147,18 @@ impl MetadataBackend for Fake {
         self.batches.fetch_add(1, Ordering::SeqCst);
         self.call(Path::new("many"));
         let one = |path: &PathBuf| self.find(path).ok_or_else(|| absent(path));
-        paths.iter().map(one).collect()
+        let missing = usize::from(self.short.load(Ordering::SeqCst));
+        let answered = paths.len() - missing;
+        paths.iter().take(answered).map(one).collect()
     }
 
     fn fetch(&self, path: &Path, limit: u64) -> Result<u64> {
         let size = self.find(path).ok_or_else(|| absent(path))?.size();
         let bytes = size.min(limit);
+        let hook = self.fetch_hook.lock().unwrap().clone();
+        if let Some(hook) = hook {
+            hook(path);
+        }
         self.fetched.fetch_add(bytes, Ordering::SeqCst);
         Ok(bytes)
     }

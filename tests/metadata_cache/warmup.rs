@@ -1,9 +1,13 @@
 //! Warm-ups: what they fetch, in which order, and that they can be held.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use feedwater::cache::{ManualClock, MetadataCache, Origin, Presence, WarmupBudget, WarmupScore};
+use feedwater::cache::{
+    ManualClock, MetadataCache, Origin, PrefetchOptions, PrefetchRun, Presence, WarmupBudget,
+    WarmupScore,
+};
 
 use crate::support::{Door, Fake, options};
 
@@ -138,6 +142,86 @@ fn contents_are_fetched_within_their_budget() {
     let budget = WarmupBudget::new().contents(2500);
     let report = cache.warm_up(budget).unwrap().wait();
     assert_eq!((report.fetched, report.contents), (10, 2500));
-    let fetched = fake.fetched.load(std::sync::atomic::Ordering::SeqCst);
+    let fetched = fake.fetched.load(Ordering::SeqCst);
     assert_eq!(fetched, 2500);
+}
+
+#[test]
+fn contents_are_fetched_too_where_attributes_are_known() {
+    let paths: Vec<String> = (0..10).map(|n| format!("/r/a/b/c/{n}")).collect();
+    for prefetch in [false, true] {
+        let (fake, clock) = (Arc::new(Fake::default()), Arc::new(ManualClock::new()));
+        paths.iter().for_each(|path| fake.put(path, 1000));
+        let ahead = PrefetchOptions::new().run(PrefetchRun::Inline);
+        let ahead = if prefetch { ahead.root("/r") } else { ahead };
+        let options = options(&fake, &clock).immutable(true);
+        let cache = options.prefetch(ahead).build().unwrap();
+        paths
+            .iter()
+            .for_each(|path| drop(cache.stat(path).unwrap()));
+        let calls = fake.stats() + fake.lists();
+        let budget = WarmupBudget::new().contents(1 << 20);
+        let report = cache.warm_up(budget).unwrap().wait();
+        assert_eq!((report.candidates, report.fetched), (10, 0), "{prefetch}");
+        assert_eq!((report.contents, report.complete), (10_000, true));
+        assert_eq!(fake.stats() + fake.lists(), calls);
+        assert_eq!(fake.batches.load(Ordering::SeqCst), 0);
+        // Without contents there is nothing to do.
+        let again = cache.warm_up(WarmupBudget::new()).unwrap().wait();
+        assert_eq!(again.candidates, 0);
+    }
+}
+
+#[test]
+fn what_a_pass_brought_is_fetched_again_when_it_is_too_old() {
+    let paths: Vec<String> = (0..20).map(|n| format!("/r/a/b/c/{n:02}")).collect();
+    for (score, fetched) in [(WarmupScore::Classic, 5), (WarmupScore::CostAware, 20)] {
+        let (fake, clock) = (Arc::new(Fake::with(&paths)), Arc::new(ManualClock::new()));
+        let ahead = PrefetchOptions::new().root("/r").run(PrefetchRun::Inline);
+        let cache = options(&fake, &clock).prefetch(ahead).build().unwrap();
+        // The pass comes with the third.
+        paths[..5]
+            .iter()
+            .for_each(|path| drop(cache.stat(path).unwrap()));
+        assert_eq!(cache.metrics().prefetched, 20);
+        clock.advance(Duration::from_secs(3));
+        let budget = WarmupBudget::new().score(score);
+        assert_eq!(
+            cache.warm_up(budget).unwrap().wait().fetched,
+            fetched,
+            "{score:?}"
+        );
+        let calls = cache.metrics().backend_calls;
+        paths[..fetched]
+            .iter()
+            .for_each(|path| drop(cache.stat(path).unwrap()));
+        assert_eq!(cache.metrics().backend_calls, calls, "{score:?}");
+    }
+}
+
+#[test]
+fn a_pause_is_noticed_between_two_files() {
+    let (fake, clock, cache, _) = old_entries(0);
+    for n in 0..10 {
+        let path = format!("/d/{n}");
+        fake.put(&path, 1000);
+        cache.stat(&path).unwrap();
+    }
+    clock.advance(Duration::from_secs(10));
+    let door = Arc::new(Door::default());
+    let inside = door.clone();
+    fake.on_fetch(move |_| inside.pass());
+    let budget = WarmupBudget::new().contents(1 << 20);
+    let warmup = cache.warm_up(budget).unwrap();
+    door.came(1);
+    warmup.pause();
+    door.open();
+    let fetched = || fake.fetched.load(Ordering::SeqCst);
+    while fetched() == 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!((warmup.report(), fetched()), (None, 1000));
+    warmup.stop();
+    let report = warmup.wait();
+    assert_eq!((report.contents, report.complete), (1000, false));
 }

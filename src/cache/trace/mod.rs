@@ -125,21 +125,25 @@ impl TraceOptions {
         self
     }
 
-    /// About how many files the tree has, at least one. Default: 100,000; 4,096 shards; 10^6 in the flat prefix.
+    /// About how many files the tree has, from 1 to 10^8. Default: 100,000; 4,096 shards; 10^6 in the flat prefix.
     #[must_use]
     pub fn entries(mut self, entries: u64) -> Self {
-        self.entries = Some(entries);
+        self.entries = Some(entries.clamp(1, MOST));
         self
     }
 
-    /// How many accesses ([`Operation::Stat`]) there are; those of one scan or epoch end it early, or go on with the next. Default 200,000.
+    /// How many accesses ([`Operation::Stat`]) there are; those of one scan or epoch end it early, or go on with the next. Default 200,000,
+    /// at most 10^8.
     /// [`TraceKind::ScanOnce`] and [`TraceKind::RecursiveListing`] have as many as the tree has files (three times) at most.
     #[must_use]
     pub fn accesses(mut self, accesses: u64) -> Self {
-        self.accesses = accesses;
+        self.accesses = accesses.min(MOST);
         self
     }
 }
+
+/// Most files of a tree, and most accesses.
+const MOST: u64 = 100_000_000;
 
 /// One step of a trace.
 #[non_exhaustive]
@@ -164,7 +168,7 @@ pub struct Trace {
 impl Trace {
     /// Generates a trace. Takes some 100 ns for each access, and memory for the list: 24 bytes each.
     pub fn new(kind: TraceKind, options: &TraceOptions) -> Self {
-        let entries = options.entries.unwrap_or(kind.default_entries()).max(1);
+        let entries = options.entries.unwrap_or(kind.default_entries());
         let (tree, operations) = jobs::generate(kind, options.seed, entries, options.accesses);
         Trace {
             kind,

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use super::random::mix;
-use crate::cache::attributes::{Attributes, EntryKind};
+use crate::cache::attributes::Attributes;
+use crate::files::EntryKind;
 use crate::version::{FileVersion, Timestamp, Version};
 
 /// Number of a directory of a [`Tree`].
@@ -185,7 +186,7 @@ impl Tree {
 
     fn of_dir(&self, dir: u32) -> Attributes {
         let mut attributes = Attributes::new(EntryKind::Directory, version(u64::from(dir), 4096));
-        attributes.mode = 0o040_755;
+        attributes.permissions = 0o755;
         attributes
     }
 
@@ -195,7 +196,7 @@ impl Tree {
         // From half the mean to one and a half.
         let size = mean / 2 + ((u128::from(mix(inode)) * u128::from(mean)) >> 64) as u64;
         let mut attributes = Attributes::new(EntryKind::File, version(inode, size));
-        attributes.mode = 0o100_644;
+        attributes.permissions = 0o644;
         Some(attributes)
     }
 }
