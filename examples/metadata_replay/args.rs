@@ -14,7 +14,7 @@ Usage: metadata_replay [OPTIONS]
   --traces A,B         image_tree shards flat_prefix hive_partitions checkpoints recursive_listing
                        shuffled_epochs uniform_random scan_once mixed; default all
   --policies A,B       none lru moka quick_cache no_prefetch classic cost_aware; default all
-  --capacity PERCENT   of the names in the tree; default 10
+  --capacity PERCENT   of the names in the tree, 256 at least; default 10
   --entries N          about how many files the tree has; default as suits the trace
   --accesses N         default 200000
   --seed N             default 1

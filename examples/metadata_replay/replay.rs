@@ -32,10 +32,13 @@ pub(crate) fn trace(args: &Args, kind: TraceKind) -> Arc<Trace> {
     Arc::new(Trace::new(kind, &options))
 }
 
+/// Least entries that a cache may hold: `MetadataCache` has 64 KiB at least.
+const LEAST: usize = 256;
+
 /// Entries that a cache may hold.
 pub(crate) fn capacity(args: &Args, trace: &Trace) -> usize {
     let share = trace.tree().entries() as f64 * args.capacity_percent / 100.0;
-    (share as usize).max(64)
+    (share as usize).max(LEAST)
 }
 
 pub(crate) fn run(
