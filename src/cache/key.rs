@@ -66,13 +66,21 @@ fn hash<H: Hasher>(state: &mut H, path: &[u8], kind: Kind) {
 /// One spelling for paths that differ in doubled slashes, `.` and a slash at the end only. `..` stays, as it means something
 /// else behind a symbolic link. Copies nothing if the path is spelled so already.
 pub(crate) fn spelled(path: &[u8]) -> Cow<'_, [u8]> {
-    let ends_odd = path.len() > 1 && path.last() == Some(&b'/');
-    // All pairs, without an early end: so the compiler takes many at once.
-    let pairs = path.iter().zip(path.iter().skip(1));
-    let odd = pairs.fold(0u8, |odd, (a, b)| {
-        odd | u8::from(*a == b'/') & (u8::from(*b == b'/') | u8::from(*b == b'.'))
+    let begins_odd = path.starts_with(b"./");
+    let ends_odd = path.len() > 1 && path.ends_with(b"/") || path.ends_with(b"/.");
+    // To the end, whatever is found: so the compiler takes many at once.
+    let two = path.iter().zip(path.iter().skip(1));
+    let doubled = two.fold(0, |odd, (a, b)| {
+        odd | u8::from(*a == b'/') & u8::from(*b == b'/')
     });
-    if !ends_odd && odd == 0 && !path.starts_with(b".") {
+    let three = path
+        .iter()
+        .zip(path.iter().skip(1))
+        .zip(path.iter().skip(2));
+    let dots = three.fold(0, |odd, ((a, b), c)| {
+        odd | u8::from(*a == b'/') & u8::from(*b == b'.') & u8::from(*c == b'/')
+    });
+    if !begins_odd && !ends_odd && (doubled | dots) == 0 && !path.is_empty() {
         return Cow::Borrowed(path);
     }
     let mut out = Vec::with_capacity(path.len());
@@ -141,11 +149,26 @@ mod tests {
             ("/a/.hidden", "/a/.hidden"),
             ("/a/../b", "/a/../b"),
             (".hidden", ".hidden"),
+            ("/a/.hidden/", "/a/.hidden"),
+            ("", "."),
             ("/.", "/"),
         ] {
             assert_eq!(spell(path), one, "{path}");
         }
-        assert!(matches!(spelled(b"/a/b.c"), Cow::Borrowed(_)));
+        for path in [
+            "/a/b.c",
+            "/a/.hidden/b",
+            ".hidden",
+            "/a/..",
+            "../a",
+            "/",
+            ".",
+        ] {
+            assert!(
+                matches!(spelled(path.as_bytes()), Cow::Borrowed(_)),
+                "{path}"
+            );
+        }
     }
 
     #[test]
