@@ -176,10 +176,11 @@ pub enum ErrorKind {
         /// What was asked for, and what there is.
         what: Cow<'static, str>,
     },
-    /// A library that decodes for this crate panicked on the bytes. Report it to its makers; the file may be damaged.
+    /// A library that decodes for this crate panicked on the bytes, or a reader that brought them. Report it to its makers;
+    /// the file may be damaged.
     #[error("{library} panicked while it decoded{}: {message}", of_part(part.as_deref()))]
     Panicked {
-        /// The library.
+        /// The library; `feedwater` is this crate itself.
         library: &'static str,
         /// The column or part that was being decoded, where known.
         part: Option<Arc<str>>,

@@ -46,6 +46,10 @@
 //! not a future ([`Reader::read_now`], [`ReaderExt::read_at`], [`FileSink`], [`copy`](fn@copy), iterating over
 //! [`Chunks`]) blocks its thread.
 //!
+//! Of the formats, `stream` and what ends in `_async` are for tasks; what has the same name without it parks its thread, and
+//! so do the iterators. Writers and `save`, `tfrecord::Index::with_sidecar` and `npy::Archive::verify` block and have no other
+//! form: call them where the executor lets threads block (`spawn_blocking` of tokio).
+//!
 //! # Features
 //! `io-uring` (default) brings reads by the kernel's rings (Linux), `mmap` (default) views of mappings, `parquet`,
 //! `tfrecord`, `safetensors` and `npy` the decoding of these formats, `cache` what is known of files already, `testing` the

@@ -291,6 +291,102 @@ fn big_endian_numbers_and_archives_are_brought_into_the_order_of_this_machine() 
     assert_eq!(batch.column(3).as_binary::<i64>().value(0), native);
 }
 
+#[test]
+fn what_is_no_array_in_an_archive_is_left_out_aloud() {
+    let dir = dir();
+    let header = format!(
+        "{:<117}\n",
+        "{'descr': '|u1', 'fortran_order': False, 'shape': (2,), }"
+    );
+    let array = [
+        b"\x93NUMPY\x01\x00",
+        &(header.len() as u16).to_le_bytes()[..],
+        header.as_bytes(),
+        &[7, 8],
+    ]
+    .concat();
+    let members: [(&str, &[u8]); 5] = [
+        ("README.txt", b"What these are."),
+        ("a.npy", &array),
+        ("b", &array), // NumPy takes it for one
+        ("empty", b""),
+        ("z.npy", &array),
+    ];
+    let zipped = |members: &[(&str, &[u8])], method| {
+        let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
+        let options = zip::write::SimpleFileOptions::default().compression_method(method);
+        for (name, content) in members {
+            zip.start_file(*name, options).unwrap();
+            zip.write_all(content).unwrap();
+        }
+        let path = dir.path().join("some.npz");
+        fs::write(&path, zip.finish().unwrap().into_inner()).unwrap();
+        path
+    };
+    for method in [
+        zip::CompressionMethod::Stored,
+        zip::CompressionMethod::Deflated,
+    ] {
+        let path = zipped(&members, method);
+        let output = dir.path().join("out.arrow");
+        let (code, err) = convert(&[&path, &output]);
+        assert_eq!(code, 0, "{err}");
+        let lines: Vec<_> = err.lines().collect();
+        assert_eq!(lines.len(), 2, "{err}");
+        for (line, name) in lines.iter().zip(["README.txt", "empty"]) {
+            assert!(line.contains("no array") && line.contains(name), "{line}");
+        }
+        let reader = FileReader::try_new(File::open(&output).unwrap(), None).unwrap();
+        let names: Vec<_> = reader
+            .map(|batch| {
+                batch
+                    .unwrap()
+                    .column(0)
+                    .as_string::<i32>()
+                    .value(0)
+                    .to_owned()
+            })
+            .collect();
+        assert_eq!(names, ["a", "b", "z"]);
+        fs::remove_file(&output).unwrap();
+        // What is called an array has to be one.
+        let path = zipped(&[("a.npy", &array), ("bad.npy", b"text")], method);
+        refused(&dir, &[&path], "(bad.npy)");
+    }
+}
+
+#[test]
+fn records_of_which_the_first_is_empty_are_a_column() {
+    let dir = dir();
+    let path = dir.path().join("records");
+    for records in [&[&b""[..], b"", b"some words", b""][..], &[b"", b""]] {
+        let mut writer = Writer::create(&path).unwrap();
+        for record in records {
+            writer.write(record).unwrap();
+        }
+        writer.commit().unwrap();
+        let batch = converted(&dir, &path);
+        assert_eq!(batch.schema().field(0).name(), "record");
+        let found: Vec<_> = batch
+            .column(0)
+            .as_binary::<i32>()
+            .iter()
+            .flatten()
+            .collect();
+        assert_eq!(found, records);
+    }
+    // An example without features has no bytes either.
+    let rows = RecordBatch::try_from_iter_with_nullable([(
+        "x",
+        Arc::new(Int64Array::from(vec![None, Some(1), None])) as ArrayRef,
+        true,
+    )]);
+    write_examples(&path, &rows.unwrap(), Compression::None);
+    let batch = converted(&dir, &path);
+    assert_eq!(batch.schema().field(0).name(), "x");
+    assert_eq!((batch.num_rows(), batch.column(0).null_count()), (3, 2));
+}
+
 fn refused(dir: &TempDir, args: &[&Path], because: &str) {
     let output = dir.path().join("refused.arrow");
     let mut all = args.to_vec();

@@ -40,7 +40,7 @@ fn memory(bytes: impl Into<Bytes>) -> Result<ArrayFile<MemoryReader>> {
 }
 
 fn load(bytes: impl Into<Bytes>) -> Array {
-    memory(bytes).unwrap().load().wait().unwrap()
+    memory(bytes).unwrap().read_all().wait().unwrap()
 }
 
 fn refusal(bytes: impl Into<Bytes>) -> Error {
@@ -232,6 +232,9 @@ fn what_is_wrong_is_refused() {
         assert!(malformed, "{}: {error}", String::from_utf8_lossy(&bytes));
         assert!(error.offset().is_some());
     }
+    let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12345\n";
+    let error = refusal(pointer.to_vec());
+    assert!(error.to_string().contains("`git lfs pull`"), "{error}");
 }
 
 #[test]
@@ -366,7 +369,7 @@ fn rows_read_their_bytes_and_no_others() {
     assert_eq!(reader.take(), [0..16_384]);
     assert_eq!(array.range(), 128..len);
     assert_eq!(
-        array.load().wait().unwrap().as_slice::<u32>().unwrap(),
+        array.read_all().wait().unwrap().as_slice::<u32>().unwrap(),
         values
     );
     assert_eq!(reader.take(), [128..len]);
@@ -413,7 +416,7 @@ fn a_small_array_comes_with_its_header() {
     let reader = Recording::new(file(&header("'<u2'", "False", "(3,)"), &[1, 0, 2, 0, 3, 0]));
     let array = open(reader.clone()).unwrap();
     assert_eq!(
-        array.load().wait().unwrap().as_slice::<u16>().unwrap(),
+        array.read_all().wait().unwrap().as_slice::<u16>().unwrap(),
         [1, 2, 3]
     );
     assert_eq!(
@@ -434,7 +437,7 @@ fn files_are_read_by_threads_tasks_and_views() {
         .unwrap();
     runtime.block_on(async {
         let array = open_async(feedwater::open(&path).unwrap()).await.unwrap();
-        let all = array.load().await.unwrap();
+        let all = array.read_all().await.unwrap();
         assert_eq!(all.as_slice::<u32>().unwrap(), values);
         assert_eq!(
             array.rows(7..8).await.unwrap().to_vec::<u32>().unwrap(),
@@ -446,7 +449,10 @@ fn files_are_read_by_threads_tasks_and_views() {
     #[allow(unsafe_code)]
     let options = unsafe { OpenOptions::new().assume_immutable() };
     let array = open(options.open(&path).unwrap()).unwrap();
-    let (one, two) = (array.load().wait().unwrap(), array.load().wait().unwrap());
+    let (one, two) = (
+        array.read_all().wait().unwrap(),
+        array.read_all().wait().unwrap(),
+    );
     assert_eq!(one.bytes().as_ptr(), two.bytes().as_ptr(), "the same pages");
     assert_eq!(one.as_slice::<u32>().unwrap(), values);
 }
@@ -473,7 +479,7 @@ fn what_is_saved_is_read_again() {
         );
         assert_eq!(array.range(), version.size - 8 * count as u64..version.size);
         assert_eq!(array.range().start % 64, 0);
-        assert_eq!(array.load().wait().unwrap().bytes(), &bytes[..]);
+        assert_eq!(array.read_all().wait().unwrap().bytes(), &bytes[..]);
     }
     let dtype = Dtype::of::<u16>();
     for (shape, bytes) in [
@@ -532,18 +538,20 @@ fn arrays_of_an_archive() {
         );
         let archive = zipped(bytes).unwrap();
         assert_eq!(archive.names().collect::<Vec<_>>(), ["note", "sub/y", "x"]);
-        let found = archive.array("x").unwrap().load().wait().unwrap();
+        let found = archive.array("x").unwrap().read_all().wait().unwrap();
         assert_eq!(found.to_vec::<i32>().unwrap(), [1, 2, 3]);
-        let found = archive.array("sub/y").unwrap().load().wait().unwrap();
+        let found = archive.array("sub/y").unwrap().read_all().wait().unwrap();
         assert_eq!(found.bytes(), &[9; 100_000][..]);
         for name in ["x", "sub/y", "note"] {
             archive.verify(name).unwrap();
         }
         let error = archive.array("note").unwrap_err();
         assert!(
-            matches!(error.kind(), ErrorKind::Malformed { format: "npy", .. }),
+            matches!(error.kind(), ErrorKind::Malformed { format: "npy", part: Some(part), .. } if &**part == "note"),
             "{error}"
         );
+        assert!(archive.is_npy("x") && archive.is_npy("sub/y"));
+        assert!(!archive.is_npy("note") && !archive.is_npy("x.npy") && !archive.is_npy("z"));
         let error = archive.array("z").unwrap_err();
         assert!(
             matches!(error.kind(), ErrorKind::NotFound { .. }),
@@ -791,7 +799,7 @@ fn large_archives_have_large_numbers() {
         large
             .array("x")
             .unwrap()
-            .load()
+            .read_all()
             .wait()
             .unwrap()
             .to_vec::<i32>()
@@ -838,7 +846,7 @@ fn the_fields_of_a_large_member_are_found_behind_others() {
     large[end + 12..end + 16].copy_from_slice(&size.to_le_bytes());
     let array = zipped(large).unwrap().array("x").unwrap();
     assert_eq!(
-        array.load().wait().unwrap().to_vec::<i32>().unwrap(),
+        array.read_all().wait().unwrap().to_vec::<i32>().unwrap(),
         [1, 2, 3]
     );
 }
@@ -857,7 +865,16 @@ fn a_directory_that_is_long_takes_a_second_request() {
     let archive = open_npz(reader.clone()).unwrap();
     assert_eq!(reader.take().len(), 2);
     let last = archive.names().last().unwrap();
-    assert_eq!(archive.array(last).unwrap().load().wait().unwrap().len(), 3);
+    assert_eq!(
+        archive
+            .array(last)
+            .unwrap()
+            .read_all()
+            .wait()
+            .unwrap()
+            .len(),
+        3
+    );
 }
 
 proptest! {
@@ -875,7 +892,7 @@ proptest! {
         bytes.truncate(len.max(100));
         match memory(bytes) {
             Ok(array) => {
-                let loaded = array.load().wait().unwrap();
+                let loaded = array.read_all().wait().unwrap();
                 prop_assert_eq!(loaded.len() * loaded.dtype().size(), loaded.bytes().len());
                 let _ = loaded.to_c_order();
                 let _ = loaded.to_native();
@@ -908,7 +925,7 @@ proptest! {
         );
         match zipped(bytes) {
             Ok(archive) => for name in archive.names() {
-                let found = archive.verify(name).and_then(|()| archive.array(name)?.load().wait());
+                let found = archive.verify(name).and_then(|()| archive.array(name)?.read_all().wait());
                 if let Err(error) = found {
                     prop_assert!(known(&error), "{}", error);
                 }

@@ -7,6 +7,8 @@ mod files;
 mod predicates;
 #[path = "parquet/readers.rs"]
 mod readers;
+#[path = "parquet/refusals.rs"]
+mod refusals;
 #[path = "parquet/requests.rs"]
 mod requests;
 #[path = "parquet/running.rs"]

@@ -16,5 +16,7 @@ mod oracle;
 mod scan;
 #[path = "tfrecord_example/schema.rs"]
 mod schema;
+#[path = "tfrecord_example/sequence.rs"]
+mod sequence;
 #[path = "tfrecord_example/wire.rs"]
 mod wire;

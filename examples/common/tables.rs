@@ -5,10 +5,10 @@
 //! | Parquet | its own |
 //! | TFRecord of `tf.train.Example` or `SequenceExample` | an example each; a feature each, types inferred from all of them |
 //! | other TFRecord | a record each; `record` |
-//! | safetensors, .npz | a tensor each; `name`, `dtype`, `shape`, `data`: its bytes, little endian, row-major |
+//! | safetensors, .npz | a tensor each; `name`, `dtype`, `shape`, `data`: its bytes, little endian, row-major; members of an archive that are no arrays are left out, with a line about each |
 //! | .npy | a row for each element of the first dimension; `data`, a number or nested lists of fixed size |
 
-use std::collections::VecDeque;
+use std::io::{self, Write};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -139,7 +139,8 @@ fn table_of_records(reader: &Arc<Opened>, wanted: &Wanted) -> Result<Table, Fail
     Ok(table.rows(wanted.rows.clone()))
 }
 
-/// What all examples agree with; `None` if the first record is no example.
+/// What all examples agree with; `None` if the first record that has bytes is no example: no bytes are one without features,
+/// and records of any other kind as well.
 fn schema_of_examples(
     reader: &Arc<Opened>,
     most: Option<usize>,
@@ -157,7 +158,7 @@ fn schema_of_examples(
     let schema = ExampleSchema::infer(
         examples
             .take(most.unwrap_or(usize::MAX))
-            .inspect(|_| records += 1),
+            .inspect(|record| records += u64::from(!record.is_empty())),
     );
     if let Some(error) = failed {
         return Err(error.into());
@@ -274,19 +275,31 @@ fn table_of_tensors(reader: &Arc<Opened>, wanted: &Wanted) -> Result<Table, Fail
 
 fn table_of_archive(reader: &Arc<Opened>, wanted: &Wanted) -> Result<Table, Failure> {
     let archive = npy::open_npz(reader.clone())?;
-    let names: VecDeque<String> = match &wanted.columns {
-        Some(names) => names.iter().cloned().collect(),
-        None => archive.names().map(String::from).collect(),
+    let (names, chosen): (Vec<String>, _) = match &wanted.columns {
+        Some(names) => (names.clone(), true),
+        None => (archive.names().map(String::from).collect(), false),
     };
-    let rows = names.into_iter().map(move |name| {
-        let array = archive.array(&name)?.load().wait()?;
-        let array = little(array.to_c_order());
-        Ok(Row {
+    let rows = names.into_iter().filter_map(move |name| {
+        let array = archive.array(&name).and_then(|file| file.read_all().wait());
+        let array = match array {
+            Ok(array) => little(array.to_c_order()),
+            // A text beside the arrays, say, which NumPy gives as bytes.
+            Err(error)
+                if !chosen
+                    && !archive.is_npy(&name)
+                    && matches!(error.kind(), ErrorKind::Malformed { .. }) =>
+            {
+                let _ = writeln!(io::stderr(), "left out, as it is no array: {error}");
+                return None;
+            }
+            Err(error) => return Some(Err(error.into())),
+        };
+        Some(Ok(Row {
             name,
             dtype: array.dtype().to_string(),
             shape: array.shape().to_vec(),
             data: array.into_bytes(),
-        })
+        }))
     });
     Ok(table_of_rows(rows).rows(wanted.rows.clone()))
 }
@@ -319,7 +332,7 @@ fn table_of_array(reader: &Arc<Opened>, wanted: &Wanted) -> Result<Table, Failur
         let in_parts = rows != (0..all) && file.order() == npy::Order::C;
         let array = match in_parts {
             true => file.rows(rows.start as usize..rows.end as usize),
-            false => file.load(),
+            false => file.read_all(),
         };
         let column = arrays::column(&little(array.wait()?.to_c_order()))?;
         let column = match in_parts {

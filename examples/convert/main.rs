@@ -33,7 +33,8 @@ TFRecord          of tf.train.Example or SequenceExample: a row each and a colum
                   for each feature, sorted by name, typed by all of them; of
                   other records: a row each, in the column `record`
 safetensors, npz  a row for each tensor: name, dtype, shape, and data, its
-                  bytes in little endian and row-major order
+                  bytes in little endian and row-major order; members of an
+                  archive that are no arrays are left out, each with a line
 npy               a row for each element of the first dimension, in the column
                   `data`: a number, or nested lists of fixed size; complex
                   numbers are lists of two

@@ -4,9 +4,18 @@
 mod element;
 #[cfg(any(feature = "parquet", feature = "tfrecord"))]
 mod panics;
+#[cfg(any(feature = "npy", feature = "parquet"))]
+mod part;
 mod recognise;
 #[cfg(any(feature = "parquet", feature = "tfrecord"))]
 mod threads;
+#[cfg(any(
+    feature = "npy",
+    feature = "parquet",
+    feature = "safetensors",
+    feature = "tfrecord"
+))]
+mod wait;
 
 #[cfg(feature = "npy")]
 pub mod npy;
@@ -21,8 +30,11 @@ pub mod tfrecord;
 mod tests {
     use std::fmt::Debug;
 
+    use std::sync::Arc;
+
     use super::{npy, parquet, safetensors, tfrecord};
-    use crate::open::Opened;
+    use crate::format::detect::Format;
+    use crate::open::{OpenOptions, Opened};
 
     fn is_shared<T: Clone + Debug + Send + Sync>() {}
     fn is_handed_on<T: Debug + Send + Unpin>() {}
@@ -55,5 +67,27 @@ mod tests {
         is_handed_on::<parquet::Batches>();
         is_handed_on::<parquet::BatchStream>();
         is_handed_on::<parquet::Writer>();
+    }
+
+    fn moves<F: Future<Output: Send> + Send>(_: F) {}
+
+    /// Executors of many threads move tasks between them.
+    #[test]
+    fn forms_for_tasks_go_to_any_thread() {
+        // Nothing happens before they are polled.
+        let _ = |reader: Arc<Opened>, archive: npy::Archive<Opened>, options: OpenOptions| {
+            moves(Format::of_async(&*reader));
+            moves(parquet::Metadata::read_async(&*reader));
+            moves(parquet::scan(reader.clone()).take_async(&[1]));
+            moves(parquet::scan(reader.clone()).explain_async());
+            moves(tfrecord::examples(reader.clone()).batches_async());
+            moves(tfrecord::Index::build_async(reader.clone()));
+            moves(tfrecord::RecordOptions::new().index_async(reader.clone()));
+            moves(npy::open_async(reader.clone()));
+            moves(npy::open_npz_async(reader.clone()));
+            moves(archive.array_async("x"));
+            moves(safetensors::open_async(reader));
+            moves(safetensors::open_sharded_async("x", &options));
+        };
     }
 }

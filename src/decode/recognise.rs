@@ -2,10 +2,11 @@
 
 use crate::error::Result;
 use crate::format::detect::Format;
-use crate::reader::{Reader, ReaderExt};
+use crate::reader::{PendingRead, Reader, ReaderExt};
 
 impl Format {
-    /// The format of what `reader` reads, by its first [`HEAD`](Self::HEAD) bytes: one request. `None`: none of these.
+    /// The format of what `reader` reads, by its first [`HEAD`](Self::HEAD) bytes: one request, for which this
+    /// thread waits. `None`: none of these.
     ///
     /// # Errors
     /// Those of the read.
@@ -18,8 +19,20 @@ impl Format {
     /// # Ok::<(), feedwater::Error>(())
     /// ```
     pub fn of<R: Reader + ?Sized>(reader: &R) -> Result<Option<Format>> {
-        let len = reader.len();
-        let head = reader.read(0..len.min(Format::HEAD as u64)).wait()?;
-        Ok(Format::detect(&head, len))
+        let head = head(reader).wait()?;
+        Ok(Format::detect(&head, reader.len()))
     }
+
+    /// The same in a task: [`of`](Self::of) on any executor, without blocking it.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub async fn of_async<R: Reader + ?Sized>(reader: &R) -> Result<Option<Format>> {
+        let head = head(reader).await?;
+        Ok(Format::detect(&head, reader.len()))
+    }
+}
+
+fn head<R: Reader + ?Sized>(reader: &R) -> PendingRead {
+    reader.read(0..reader.len().min(Format::HEAD as u64))
 }

@@ -6,6 +6,13 @@ mod compressed;
 #[path = "no_compressed.rs"]
 mod compressed;
 pub(crate) mod detect;
+#[cfg(any(
+    feature = "npy",
+    feature = "parquet",
+    feature = "safetensors",
+    feature = "tfrecord"
+))]
+pub(crate) mod lfs;
 #[cfg(feature = "npy")]
 pub(crate) mod npy;
 #[cfg(feature = "parquet")]

@@ -143,6 +143,30 @@ impl<R: Reader + ?Sized> Chunks<R> {
         ChunkStream(self)
     }
 
+    /// The next chunk for a task. Who has asked so may go on as an iterator, and the other way around.
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
+        if let Some(error) = self.refused.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
+        if let Some(chunk) = self.cut() {
+            return Poll::Ready(Some(Ok(chunk)));
+        }
+        loop {
+            self.top_up();
+            let Some((range, pending)) = self.ahead.front_mut() else {
+                return Poll::Ready(None);
+            };
+            let Poll::Ready(result) = Pin::new(pending).poll(cx) else {
+                return Poll::Pending;
+            };
+            let range = range.clone();
+            self.ahead.pop_front();
+            if let Some(first) = self.delivered(range, result) {
+                return Poll::Ready(Some(first));
+            }
+        }
+    }
+
     fn top_up(&mut self) {
         while !self.rest.is_empty() {
             let unit = if self.waits { self.large } else { self.size };
@@ -249,27 +273,7 @@ impl<R: Reader + ?Sized> Stream for ChunkStream<R> {
     type Item = Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let this = &mut self.0;
-        if let Some(error) = this.refused.take() {
-            return Poll::Ready(Some(Err(error)));
-        }
-        if let Some(chunk) = this.cut() {
-            return Poll::Ready(Some(Ok(chunk)));
-        }
-        loop {
-            this.top_up();
-            let Some((range, pending)) = this.ahead.front_mut() else {
-                return Poll::Ready(None);
-            };
-            let Poll::Ready(result) = Pin::new(pending).poll(cx) else {
-                return Poll::Pending;
-            };
-            let range = range.clone();
-            this.ahead.pop_front();
-            if let Some(first) = this.delivered(range, result) {
-                return Poll::Ready(Some(first));
-            }
-        }
+        self.0.poll_next(cx)
     }
 }
 

@@ -308,4 +308,7 @@ fn what_is_no_parquet_file_is_malformed() {
         );
         assert!(error.name().is_some());
     }
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12345\n";
+    let error = Metadata::read(&MemoryReader::new(pointer)).unwrap_err();
+    assert!(error.to_string().contains("`git lfs pull`"), "{error}");
 }

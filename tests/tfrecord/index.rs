@@ -78,6 +78,10 @@ fn records_come_by_number_in_any_order_and_any_number_of_times() {
     }
     let none = Index::build(memory("")).unwrap();
     assert_eq!((none.len(), none.range(0)), (0, None));
+    let in_a_task = block_on(small_chunks(1000).index_async(reader.clone())).unwrap();
+    assert_eq!(in_a_task.get(150).wait().unwrap(), records[150]);
+    let in_a_task = block_on(Index::build_async(reader)).unwrap();
+    assert_eq!(in_a_task.len(), 300);
 }
 
 #[test]
@@ -200,12 +204,35 @@ fn a_damaged_sidecar_is_as_good_as_none() {
     let cut = &good[..good.len() - 1];
     let mut flipped = good.clone();
     flipped[50] ^= 1;
-    for bad in [&longer[..], cut, &flipped, b"", b"text", &vec![0; 1 << 20]] {
+    for bad in [&longer[..], cut, &flipped, &good[..5], b""] {
         std::fs::write(file.sidecar(), bad).unwrap();
         let index = file.beside();
         assert!(matches!(index.sidecar(), Sidecar::Written));
         assert_eq!(index.get(17).wait().unwrap(), file.records[17]);
         assert_eq!(std::fs::read(file.sidecar()).unwrap(), good);
+    }
+}
+
+/// Who confuses two paths loses no file.
+#[test]
+fn a_file_that_is_no_index_is_not_replaced_by_one() {
+    let file = File::new(40);
+    let other = file_of(&varied(3), Compression::None);
+    for content in [
+        &b"text"[..],
+        &[0; 1 << 20],
+        b"FWTFRIX2 of another version",
+        &other,
+    ] {
+        std::fs::write(file.sidecar(), content).unwrap();
+        let index = file.beside();
+        let Sidecar::NotWritten(error) = index.sidecar() else {
+            panic!("{:?}", index.sidecar());
+        };
+        assert!(matches!(error.kind(), ErrorKind::AlreadyExists), "{error}");
+        assert_eq!(error.name(), file.sidecar().to_str());
+        assert_eq!(index.get(17).wait().unwrap(), file.records[17]);
+        assert_eq!(std::fs::read(file.sidecar()).unwrap(), content);
     }
 }
 
@@ -223,7 +250,7 @@ fn an_index_that_cannot_be_kept_is_good_all_the_same() {
         assert!(
             matches!(
                 error.kind(),
-                ErrorKind::Io { .. } | ErrorKind::NotAFile { .. }
+                ErrorKind::Io { .. } | ErrorKind::AlreadyExists
             ),
             "{error}"
         );

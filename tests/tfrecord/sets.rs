@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use feedwater::tfrecord::{AtMost, Compression, OnCorrupt, RecordOptions, Set};
+use feedwater::tfrecord::{AtMost, Compression, OnCorrupt, RecordOptions, ShardSet};
 use feedwater::{CachePolicy, ErrorKind, OpenOptions, RecordCheck};
 use futures::StreamExt;
 use futures::executor::block_on;
@@ -24,7 +24,7 @@ fn shards(dir: &Path, prefix: &str, suffix: &str, count: usize) -> Vec<String> {
     (0..count).map(name).collect()
 }
 
-fn names(set: &Set) -> Vec<String> {
+fn names(set: &ShardSet) -> Vec<String> {
     let name = |path: &std::path::PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
     set.paths().iter().map(name).collect()
 }
@@ -41,15 +41,15 @@ fn a_set_is_found_by_every_kind_of_name() {
         "tr*-of-00012.gz",
         "train-00007-of-00012.gz",
     ] {
-        let set = Set::find(dir.path().join(name)).unwrap();
+        let set = ShardSet::find(dir.path().join(name)).unwrap();
         assert_eq!(names(&set), expected, "{name}");
     }
     // A glob that means a part gets that part.
-    let set = Set::find(dir.path().join("train-0000[2-4]-of-*.gz")).unwrap();
+    let set = ShardSet::find(dir.path().join("train-0000[2-4]-of-*.gz")).unwrap();
     assert_eq!(names(&set), expected[2..5]);
     let plain = dir.path().join("alone@2");
     write(&plain, &["x"], Compression::None);
-    assert_eq!(names(&Set::find(&plain).unwrap()), ["alone@2"]);
+    assert_eq!(names(&ShardSet::find(&plain).unwrap()), ["alone@2"]);
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn a_missing_shard_is_noticed_however_the_pattern_is_spelled() {
         "*/train-*-of-00003",
         "**/train-*",
     ] {
-        let error = Set::find(dir.path().join(pattern)).unwrap_err();
+        let error = ShardSet::find(dir.path().join(pattern)).unwrap_err();
         let ErrorKind::NotFound { what } = error.kind() else {
             panic!("{pattern}: {error}");
         };
@@ -81,9 +81,9 @@ fn a_folder_is_no_shard() {
     std::fs::create_dir(&folder).unwrap();
     let file = folder.join("data");
     write(&file, &["x"], Compression::None);
-    assert_eq!(Set::find(&file).unwrap().paths(), [file]);
+    assert_eq!(ShardSet::find(&file).unwrap().paths(), [file]);
     let other = dir.path().join("run@2.d/other");
-    assert_eq!(Set::find(&other).unwrap().paths(), [other]);
+    assert_eq!(ShardSet::find(&other).unwrap().paths(), [other]);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn records_come_in_order_with_numbers_of_their_own_file() {
     let dir = tempfile::tempdir().unwrap();
     shards(dir.path(), "train", ".gz", 11);
     for policy in [CachePolicy::Auto, CachePolicy::Keep] {
-        let set = Set::find(dir.path().join("train@11.gz"))
+        let set = ShardSet::find(dir.path().join("train@11.gz"))
             .unwrap()
             .open_with(OpenOptions::new().cache(policy));
         let options = RecordOptions::new();
@@ -122,7 +122,7 @@ fn records_come_in_order_with_numbers_of_their_own_file() {
 }
 
 fn not_found(name: &Path) -> String {
-    let error = Set::find(name).unwrap_err();
+    let error = ShardSet::find(name).unwrap_err();
     assert_eq!(error.name(), Some(name.to_str().unwrap()));
     match error.kind() {
         ErrorKind::NotFound { what } => what.to_string(),
@@ -146,7 +146,7 @@ fn missing_shards_are_an_error_that_names_them() {
         assert!(what.contains(&all[3]) && what.contains(&all[19]), "{what}");
         assert!(!what.contains(&all[4]) && !what.contains("more"), "{what}");
     }
-    let set = Set::find(dir.path().join("train-0001[0-8]-*")).unwrap();
+    let set = ShardSet::find(dir.path().join("train-0001[0-8]-*")).unwrap();
     assert_eq!(set.paths().len(), 9);
     let what = not_found(&dir.path().join("nothing@1000"));
     assert!(
@@ -163,7 +163,7 @@ fn missing_shards_are_an_error_that_names_them() {
 #[test]
 fn names_that_make_no_sense_are_refused() {
     for name in ["x@0", "x@1000001", "x-[-of", "a/***"] {
-        let error = Set::find(name).unwrap_err();
+        let error = ShardSet::find(name).unwrap_err();
         assert!(
             matches!(error.kind(), ErrorKind::InvalidOption { .. }),
             "{name}: {error}"
@@ -175,7 +175,7 @@ fn names_that_make_no_sense_are_refused() {
 fn a_file_that_is_gone_is_an_error_when_its_turn_comes() {
     let dir = tempfile::tempdir().unwrap();
     let all = shards(dir.path(), "train", "", 3);
-    let set = Set::find(dir.path().join("train@3")).unwrap();
+    let set = ShardSet::find(dir.path().join("train@3")).unwrap();
     std::fs::remove_file(dir.path().join(&all[1])).unwrap();
     for stream in [false, true] {
         let records = set.records(&RecordOptions::new());
@@ -205,7 +205,7 @@ fn damage_is_counted_over_all_files_and_placed_in_its_own() {
         bytes[19 + 12] ^= 1;
         std::fs::write(&path, bytes).unwrap();
     }
-    let set = Set::of(all.iter().map(|name| dir.path().join(name)));
+    let set = ShardSet::of(all.iter().map(|name| dir.path().join(name)));
     let with = |most| {
         let at_most = AtMost::Records(most);
         set.records(&RecordOptions::new().on_corrupt(OnCorrupt::Skip { at_most }))
@@ -226,7 +226,7 @@ fn damage_is_counted_over_all_files_and_placed_in_its_own() {
 
 #[test]
 fn a_set_of_no_files_has_no_records() {
-    let set = Set::of(Vec::<&str>::new());
+    let set = ShardSet::of(Vec::<&str>::new());
     assert_eq!(set.records(&RecordOptions::new()).count(), 0);
     assert_eq!(
         block_on(set.records(&RecordOptions::new()).stream().count()),

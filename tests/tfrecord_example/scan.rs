@@ -6,8 +6,8 @@ use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use feedwater::tfrecord::{
-    AtMost, ExampleEncoder, ExampleScan, ExampleSchema, Feature, OnCorrupt, RecordOptions, Set,
-    ValueType, Writer, examples,
+    AtMost, ExampleEncoder, ExampleScan, ExampleSchema, Feature, OnCorrupt, RecordOptions,
+    ShardSet, ValueType, Writer, examples,
 };
 use feedwater::{ChunkOptions, ErrorKind, RecordCheck};
 use futures::StreamExt;
@@ -221,9 +221,9 @@ fn a_set_is_read_in_order_and_errors_name_the_shard() {
     for at in 0..3 {
         write(&shard(at), (0..100).map(|id| record(100 * at + id)));
     }
-    let set = Set::find(dir.path().join("train@3")).unwrap();
+    let set = ShardSet::find(dir.path().join("train@3")).unwrap();
     let batches = || {
-        let scan = ExampleScan::set(&set, &small_chunks()).schema(schema());
+        let scan = ExampleScan::of_shards(&set, &small_chunks()).schema(schema());
         scan.batch_rows(64).batches().unwrap()
     };
     let all: Vec<_> = batches().flat_map(|batch| ids(&batch.unwrap())).collect();

@@ -207,7 +207,7 @@ fn take(bench: &Bench, name: &str) {
         .iter()
         .fold(begin(), |scan, row| scan.rows(*row..*row + 1));
     let plan = planned.explain().expect("plan");
-    let percent = |bytes: u64| bytes as f64 * 100.0 / plan.bytes_of_file as f64;
+    let percent = |bytes: u64| bytes as f64 * 100.0 / plan.file_bytes as f64;
     let how = format!(
         "pages {:.2} % of the file in {} requests, index {:.2} %",
         percent(plan.bytes_read()),
@@ -217,7 +217,7 @@ fn take(bench: &Bench, name: &str) {
     let prepare = || make_warm(&path);
     measure(
         name,
-        plan.bytes_of_file,
+        plan.file_bytes,
         rows.len() as u64,
         bench.turns,
         &mut [

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::path::Path;
 
-use feedwater::tfrecord::{ExampleScan, ExampleSchema, Feature, RecordOptions, Set, ValueType};
+use feedwater::tfrecord::{ExampleScan, ExampleSchema, Feature, RecordOptions, ShardSet, ValueType};
 use tfrecord::protobuf::feature::Kind;
 use tfrecord::{BytesIter, ExampleIter, RecordReaderConfig};
 
@@ -113,7 +113,7 @@ fn schema(which: &str) -> ExampleSchema {
 }
 
 fn our_columns(path: &Path, which: &str, threads: usize) -> Count {
-    let scan = ExampleScan::set(&Set::of([path]), &RecordOptions::new());
+    let scan = ExampleScan::of_shards(&ShardSet::of([path]), &RecordOptions::new());
     let batches = scan
         .schema(schema(which))
         .threads(threads)

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use feedwater::tfrecord::{ExampleScan, RecordOptions, Set};
+use feedwater::tfrecord::{ExampleScan, RecordOptions, ShardSet};
 use feedwater::{parquet, safetensors};
 
 use crate::{Args, Outcome};
@@ -22,7 +22,7 @@ pub(crate) fn pq(args: &Args, path: &[PathBuf]) -> Outcome {
 
 /// `tf iterate|parse --file images|tiny [--batch ROWS]`, all files of that name in `tfrecord`.
 pub(crate) fn tf(args: &Args, files: &[PathBuf]) -> Outcome {
-    let set = Set::of(files.iter().cloned()).open_with(args.options());
+    let set = ShardSet::of(files.iter().cloned()).open_with(args.options());
     let options = RecordOptions::new();
     let (mut bytes, mut items) = (0u64, 0u64);
     match args.words.get(1).map(String::as_str) {
@@ -33,7 +33,7 @@ pub(crate) fn tf(args: &Args, files: &[PathBuf]) -> Outcome {
             }
         }
         Some("parse") => {
-            let mut scan = ExampleScan::set(&set, &options).batch_rows(args.number("batch", 4096));
+            let mut scan = ExampleScan::of_shards(&set, &options).batch_rows(args.number("batch", 4096));
             if args.get("threads").is_some() {
                 scan = scan.threads(args.number("threads", 1));
             }

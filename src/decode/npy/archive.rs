@@ -9,7 +9,9 @@ use std::sync::Arc;
 use flate2::Crc;
 use flate2::read::DeflateDecoder;
 
-use super::file::{ArrayFile, open};
+use super::file::{ArrayFile, open_async};
+use crate::decode::part::in_part;
+use crate::decode::wait::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::npy::{Member, Method, TAIL, data_range, directory, members};
 use crate::open::OpenOptions;
@@ -25,7 +27,7 @@ const RATIO_MOST: u64 = 1032;
 /// for name in archive.names() {
 ///     println!("{name}: {:?}", archive.array(name)?);
 /// }
-/// let x = archive.array("x")?.load().wait()?;
+/// let x = archive.array("x")?.read_all().wait()?;
 /// # Ok::<(), feedwater::Error>(())
 /// ```
 ///
@@ -33,9 +35,17 @@ const RATIO_MOST: u64 = 1032;
 /// [`Malformed`](ErrorKind::Malformed) if it is no zip archive, has bytes in front or behind, or its directory is not right;
 /// [`UnsupportedFeature`](ErrorKind::UnsupportedFeature) for several volumes or a directory of over 64 MiB; and those of the reader.
 pub fn open_npz<R: Reader + ?Sized>(reader: Arc<R>) -> Result<Archive<R>> {
+    block_on(open_npz_async(reader))
+}
+
+/// The same in a task: [`open_npz`] on any executor, without blocking it.
+///
+/// # Errors
+/// As [`open_npz`].
+pub async fn open_npz_async<R: Reader + ?Sized>(reader: Arc<R>) -> Result<Archive<R>> {
     let source = reader.source();
     let len = source.len();
-    let tail = reader.tail(TAIL).wait()?;
+    let tail = reader.tail(TAIL).await?;
     let start = len - tail.len() as u64;
     let whole = |error: Error| source.place(error, 0..len);
     let directory = directory(&tail, len).map_err(whole)?;
@@ -45,7 +55,7 @@ pub fn open_npz<R: Reader + ?Sized>(reader: Arc<R>) -> Result<Archive<R>> {
     });
     let members = match there {
         Some(bytes) => members(bytes, &directory),
-        None => members(&reader.read(range).wait()?, &directory),
+        None => members(&reader.read(range).await?, &directory),
     };
     let members = members.map_err(whole)?;
     let full: HashSet<String> = members.iter().map(|member| member.name.clone()).collect();
@@ -75,9 +85,16 @@ impl<R: Reader + ?Sized> Archive<R> {
         &self.reader
     }
 
-    /// The names of the arrays, sorted, without the `.npy` at the end.
+    /// The names of the members, sorted, without the `.npy` at the end.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.members.keys().map(String::as_str)
+    }
+
+    /// Whether the member of this name has `.npy` at the end of its full name, as NumPy has it for arrays. Others can be anything
+    /// (a text beside the arrays); those that are arrays all the same are read as such.
+    pub fn is_npy(&self, name: &str) -> bool {
+        let member = self.members.get(name);
+        member.is_some_and(|member| member.name.ends_with(".npy"))
     }
 
     /// Most bytes that a compressed member may have when it is inflated. Default: half of the machine's memory.
@@ -87,7 +104,7 @@ impl<R: Reader + ?Sized> Archive<R> {
         self
     }
 
-    /// Opens an array, on this thread.
+    /// Opens an array; parks this thread until it is there.
     ///
     /// One that is stored as it is (what `numpy.savez` writes) is a range of the archive: two small requests for its headers, and
     /// its elements are read, or viewed, like those of a file of its own. Its checksum is not looked at: see
@@ -95,33 +112,42 @@ impl<R: Reader + ?Sized> Archive<R> {
     /// length and checksum checked.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) if there is none of this name; [`Malformed`](ErrorKind::Malformed) if the member is not what
-    /// the directory says; [`UnsupportedFeature`](ErrorKind::UnsupportedFeature) if it is encrypted or compressed in another way;
+    /// [`NotFound`](ErrorKind::NotFound) if there is none of this name; [`Malformed`](ErrorKind::Malformed), naming the member, if it
+    /// is no array, or not what the directory says; [`UnsupportedFeature`](ErrorKind::UnsupportedFeature) if it is encrypted or compressed in another way;
     /// [`OutOfMemory`](ErrorKind::OutOfMemory) past [`max_inflated`](Self::max_inflated); and those of [`open`](super::open).
     pub fn array(&self, name: &str) -> Result<ArrayFile<dyn Reader>> {
-        let (member, data) = self.find(name)?;
-        match member.method {
-            Method::Stored => {
-                let slice: Arc<dyn Reader> = Arc::new(self.reader.slice(data)?);
-                open(slice)
-            }
-            _ => {
-                let content = self.inflate(member, data)?;
-                let name = format!("{}[{}]", self.reader.source().name(), member.name);
-                let reader: Arc<dyn Reader> = OpenOptions::new().open_bytes(content, &name)?;
-                open(reader)
-            }
-        }
+        block_on(self.array_async(name))
     }
 
-    /// Reads all of a member, in chunks, and compares its checksum (CRC-32) with that of the directory.
+    /// The same in a task: [`array`](Self::array) on any executor. No read blocks it; a compressed member is
+    /// inflated while it is polled, all at once. Where that is too much for a task, call [`array`](Self::array) where your
+    /// executor lets threads block (`spawn_blocking` of tokio).
+    ///
+    /// # Errors
+    /// As [`array`](Self::array).
+    pub async fn array_async(&self, name: &str) -> Result<ArrayFile<dyn Reader>> {
+        let (member, data) = self.find(name).await?;
+        let reader: Arc<dyn Reader> = match member.method {
+            Method::Stored => Arc::new(self.reader.slice(data)?),
+            _ => {
+                let content = self.inflate(member, data).await?;
+                let name = format!("{}[{}]", self.reader.source().name(), member.name);
+                OpenOptions::new().open_bytes(content, &name)?
+            }
+        };
+        let array = open_async(reader).await;
+        array.map_err(|error| in_part(error, &member.name))
+    }
+
+    /// Reads all of a member, in chunks, and compares its checksum (CRC-32) with that of the directory. Blocks this thread: from
+    /// a task, call it where your executor lets threads block (`spawn_blocking` of tokio).
     ///
     /// # Errors
     /// [`Malformed`](ErrorKind::Malformed) if it is another; and those of [`array`](Self::array).
     pub fn verify(&self, name: &str) -> Result<()> {
-        let (member, data) = self.find(name)?;
+        let (member, data) = block_on(self.find(name))?;
         if member.method != Method::Stored {
-            return self.inflate(member, data).map(drop);
+            return block_on(self.inflate(member, data)).map(drop);
         }
         let mut crc = Crc::new();
         for chunk in self.reader.chunks(data.clone(), ChunkOptions::default()) {
@@ -131,7 +157,7 @@ impl<R: Reader + ?Sized> Archive<R> {
     }
 
     /// The member of a name, and where its bytes are.
-    fn find(&self, name: &str) -> Result<(&Member, Range<u64>)> {
+    async fn find(&self, name: &str) -> Result<(&Member, Range<u64>)> {
         let source = self.reader.source();
         let Some(member) = self.members.get(name) else {
             let what = format!(
@@ -154,14 +180,14 @@ impl<R: Reader + ?Sized> Archive<R> {
         if let Method::Other(number) = member.method {
             return unsupported(format!("compression method {number}"));
         }
-        let local = self.reader.read(member.local()).wait()?;
+        let local = self.reader.read(member.local()).await?;
         let data =
             data_range(&local, member).map_err(|error| source.place(error, member.local()))?;
         Ok((member, data))
     }
 
     /// The content of a deflated member.
-    fn inflate(&self, member: &Member, data: Range<u64>) -> Result<Vec<u8>> {
+    async fn inflate(&self, member: &Member, data: Range<u64>) -> Result<Vec<u8>> {
         let source = self.reader.source();
         let wrong = |what: String| self.malformed(member, &data, what);
         if member.len > self.most {
@@ -177,7 +203,7 @@ impl<R: Reader + ?Sized> Archive<R> {
                 member.stored, member.len
             )));
         }
-        let deflated = self.reader.read(data.clone()).wait()?;
+        let deflated = self.reader.read(data.clone()).await?;
         // Not more than the bytes that are there can come to, which may be more than can be had.
         let mut content = Vec::new();
         if content.try_reserve_exact(member.len as usize).is_err() {

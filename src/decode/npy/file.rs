@@ -11,6 +11,7 @@ use bytes::Bytes;
 
 use super::array::{Array, strides};
 use crate::decode::element::aligned;
+use crate::decode::wait::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::npy::{Dtype, FIRST_READ, Header, Order, header_end};
 use crate::reader::{PendingRead, Reader, ReaderExt};
@@ -18,7 +19,7 @@ use crate::reader::{PendingRead, Reader, ReaderExt};
 /// Ranges begin at multiples of this, so that elements have addresses that are congruent to their offsets.
 const CONGRUENT: u64 = 64;
 
-/// Reads the header of a .npy file, on this thread: one request of 16 KiB, in which a small array comes whole.
+/// Reads the header of a .npy file, parking this thread: one request of 16 KiB, in which a small array comes whole.
 ///
 /// What lies behind the elements is left alone, as NumPy does: several arrays can stand in one file, each
 /// [begins](ArrayFile::range) where the one before it ends.
@@ -27,34 +28,22 @@ const CONGRUENT: u64 = 64;
 /// [`Malformed`](ErrorKind::Malformed) if it is no .npy file, or shorter than it says;
 /// [`UnsupportedFeature`](ErrorKind::UnsupportedFeature) for what the [module](super) lists; and those of the reader.
 pub fn open<R: Reader + ?Sized>(reader: Arc<R>) -> Result<ArrayFile<R>> {
-    let mut head = reader.read(first_range(&*reader)).wait()?;
-    let end = end_of(&*reader, &head)?;
-    if (head.len() as u64) < end {
-        head = reader.read(0..end).wait()?;
-    }
-    ArrayFile::parse(reader, head, end)
+    block_on(open_async(reader))
 }
 
-/// [`open`] for tasks.
+/// The same in a task: [`open`] on any executor, without blocking it.
 ///
 /// # Errors
 /// As [`open`].
 pub async fn open_async<R: Reader + ?Sized>(reader: Arc<R>) -> Result<ArrayFile<R>> {
-    let mut head = reader.read(first_range(&*reader)).await?;
-    let end = end_of(&*reader, &head)?;
+    let source = reader.source();
+    let mut head = reader.read(0..FIRST_READ.min(source.len())).await?;
+    let end = header_end(&head, source.len())
+        .map_err(|error| source.place(error, 0..head.len() as u64))?;
     if (head.len() as u64) < end {
         head = reader.read(0..end).await?;
     }
     ArrayFile::parse(reader, head, end)
-}
-
-fn first_range<R: Reader + ?Sized>(reader: &R) -> Range<u64> {
-    0..FIRST_READ.min(reader.source().len())
-}
-
-fn end_of<R: Reader + ?Sized>(reader: &R, head: &[u8]) -> Result<u64> {
-    let source = reader.source();
-    header_end(head, source.len()).map_err(|error| source.place(error, 0..head.len() as u64))
 }
 
 /// A .npy file whose header was read. Cheap to clone.
@@ -116,7 +105,7 @@ impl<R: Reader + ?Sized> ArrayFile<R> {
 
     /// Starts reading all of it: await it on any executor, or [wait](PendingArray::wait). One request, or none for an array
     /// that came with its header.
-    pub fn load(&self) -> PendingArray {
+    pub fn read_all(&self) -> PendingArray {
         self.read(self.range(), self.header.shape.clone())
     }
 

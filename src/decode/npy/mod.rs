@@ -10,7 +10,7 @@
 //!
 //! let file = npy::open(feedwater::open(&path)?)?; // reads the header
 //! assert_eq!((file.shape(), file.dtype()), (&[3, 2][..], Dtype::of::<i32>()));
-//! let array = file.load().wait()?;                // or `.await`, on any executor
+//! let array = file.read_all().wait()?;                // or `.await`, on any executor
 //! assert_eq!(array.as_slice::<i32>()?, [0, 1, 2, 3, 4, 5]);
 //! let rows = file.rows(1..3).wait()?;             // reads only those
 //! assert_eq!((rows.shape(), rows.to_vec::<i32>()?), (&[2, 2][..], vec![2, 3, 4, 5]));
@@ -40,7 +40,7 @@ mod save;
 
 pub use super::element::Element;
 pub use crate::format::npy::{Dtype, Endian, Kind, Order};
-pub use archive::{Archive, open_npz};
+pub use archive::{Archive, open_npz, open_npz_async};
 pub use array::Array;
 pub use file::{ArrayFile, PendingArray, open, open_async};
 pub use save::{save, save_with};

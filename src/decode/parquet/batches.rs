@@ -12,7 +12,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use futures_core::Stream;
 
-use super::explain::{Plan, Report};
+use super::explain::{Plan, ScanReport};
 use super::job::{Job, Next, Task};
 use crate::decode::threads;
 use crate::error::{Error, ErrorKind, Result};
@@ -67,9 +67,9 @@ impl Batches {
     }
 
     /// What has been done so far.
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> ScanReport {
         let done = &self.job.done;
-        Report {
+        ScanReport {
             rows: self.rows,
             batches: self.batches,
             requests: done.requests.load(Ordering::Relaxed),

@@ -4,25 +4,20 @@ use std::io::{self, Read};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use parquet::basic::{Compression, Encoding, Type};
+use parquet::basic::Compression;
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 
+use crate::format::parquet::{Levels, PageFault, PageHeader, hadoop_frames, least_bits};
+
 /// The pages of `chunk` as `make` reads them from `source`, which has the offsets of the file. `headers_in_pages`: pages are
 /// asked for together with their headers, as the crate does with an offset index.
 ///
-/// Beside what the crate refuses:
-/// - Levels in the deprecated BIT_PACKED encoding are refused. The format has them packed from the most significant bit on
-///   (Encodings.md); the crate unpacks from the least significant one, and would deliver other nulls and lists than were
-///   written. Columns without levels may name the encoding, as many writers do.
-/// - A page whose header promises more bytes than its codec can make of those that are there, or more entries of a
-///   dictionary than these bytes hold: the crate allocates by these numbers. Brotli has no such bound; one page takes 2 GiB
-///   at most, as the format counts it with 31 bits.
-/// - A page of one of the DELTA encodings that promises more values than the page has, for the same reason.
-/// - A page of the LZ4 codec of Hadoop that is in more than one frame, and that the crate does not decompress, is told
-///   apart from a damaged one.
+/// Beside what the crate refuses, pages are refused as [`Levels::check`] and [`PageHeader::implausible`] say; and a page of
+/// the LZ4 codec of Hadoop that is in more than one frame, and that the crate does not decompress, is told apart from a
+/// damaged one.
 pub(super) fn checked<R: ChunkReader + 'static>(
     source: R,
     chunk: &ColumnChunkMetaData,
@@ -35,21 +30,16 @@ pub(super) fn checked<R: ChunkReader + 'static>(
         source,
         noted: noted.clone(),
         codec: chunk.compression(),
-        // Bits of the shortest value of a dictionary.
-        bits: match chunk.column_type() {
-            Type::BOOLEAN => 1,
-            Type::INT32 | Type::FLOAT | Type::BYTE_ARRAY => 32,
-            Type::INT64 | Type::DOUBLE => 64,
-            Type::INT96 => 96,
-            Type::FIXED_LEN_BYTE_ARRAY => 8 * i64::from(descr.type_length().max(0)),
-        },
+        bits: least_bits(chunk.column_type(), descr.type_length()),
         headers_in_pages,
     };
     Ok(Box::new(Checked {
         pages: make(Arc::new(noting), Promised(noted.clone()))?,
         is_hadoop: chunk.compression() == Compression::LZ4,
-        has_definition_levels: descr.max_def_level() > 0,
-        has_repetition_levels: descr.max_rep_level() > 0,
+        levels: Levels {
+            definition: descr.max_def_level() > 0,
+            repetition: descr.max_rep_level() > 0,
+        },
         noted,
         headers_in_pages,
     }))
@@ -83,75 +73,13 @@ impl Promised {
 struct Checked {
     pages: Box<dyn PageReader>,
     is_hadoop: bool,
-    has_definition_levels: bool,
-    has_repetition_levels: bool,
+    levels: Levels,
     noted: Shared,
     /// Whether pages are asked for together with their headers.
     headers_in_pages: bool,
 }
 
 impl Checked {
-    #[allow(deprecated)] // The encoding that this is about.
-    fn check(&self, page: &Page) -> Result<()> {
-        if let Some((promised, values)) = self.too_many_deltas(page) {
-            return Err(ParquetError::General(format!(
-                "a page of {values} values promises {promised} of them"
-            )));
-        }
-        let Page::DataPage {
-            def_level_encoding,
-            rep_level_encoding,
-            ..
-        } = page
-        else {
-            return Ok(());
-        };
-        for (has, encoding, which) in [
-            (self.has_definition_levels, def_level_encoding, "definition"),
-            (self.has_repetition_levels, rep_level_encoding, "repetition"),
-        ] {
-            if has && *encoding == Encoding::BIT_PACKED {
-                return Err(ParquetError::NYI(format!(
-                    "{which} levels in the BIT_PACKED encoding"
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    /// How many values the header of a DELTA encoding promises, if that is more than the page has, and how many it has.
-    fn too_many_deltas(&self, page: &Page) -> Option<(u64, u64)> {
-        let (Encoding::DELTA_BINARY_PACKED
-        | Encoding::DELTA_LENGTH_BYTE_ARRAY
-        | Encoding::DELTA_BYTE_ARRAY) = page.encoding()
-        else {
-            return None;
-        };
-        let mut rest = &page.buffer()[..];
-        if let Page::DataPageV2 {
-            def_levels_byte_len,
-            rep_levels_byte_len,
-            ..
-        } = page
-        {
-            let levels = u64::from(*def_levels_byte_len) + u64::from(*rep_levels_byte_len);
-            rest = rest.get(usize::try_from(levels).ok()?..)?;
-        } else {
-            let levels = [self.has_definition_levels, self.has_repetition_levels];
-            for _ in levels.iter().filter(|has| **has) {
-                let (length, levels) = rest.split_first_chunk::<4>()?;
-                rest = levels.get(usize::try_from(u32::from_le_bytes(*length)).ok()?..)?;
-            }
-        }
-        let values = u64::from(page.num_values());
-        let mut promised = skip_deltas(&mut rest, values)?;
-        // Lengths of prefixes are followed by those of suffixes.
-        if promised <= values && page.encoding() == Encoding::DELTA_BYTE_ARRAY {
-            promised = skip_deltas(&mut rest, values)?;
-        }
-        (promised > values).then_some((promised, values))
-    }
-
     /// Says what is wrong with the page that was asked for last, if that is known better here.
     fn explain(&self, error: ParquetError) -> ParquetError {
         let mut noted = lock(&self.noted);
@@ -161,11 +89,7 @@ impl Checked {
         let Some(page) = noted.last.as_ref().filter(|_| self.is_hadoop) else {
             return error;
         };
-        let header = match self.headers_in_pages {
-            true => struct_len(page).unwrap_or(page.len()),
-            false => 0,
-        };
-        match page.get(header..).map_or(0, frames) {
+        match hadoop_frames(page, self.headers_in_pages) {
             0 | 1 => error,
             frames => ParquetError::NYI(format!("a Hadoop LZ4 page in {frames} frames")),
         }
@@ -188,7 +112,10 @@ impl PageReader for Checked {
             Err(error) => return Err(self.explain(error)),
         };
         if let Some(page) = &page {
-            self.check(page)?;
+            self.levels.check(page).map_err(|fault| match fault {
+                PageFault::Malformed(what) => ParquetError::General(what),
+                PageFault::Unsupported(feature) => ParquetError::NYI(feature),
+            })?;
         }
         Ok(page)
     }
@@ -256,7 +183,7 @@ impl<R: ChunkReader> ChunkReader for Noting<R> {
         let known = headers.find(|(end, _)| *end == start);
         noted.promised = match known {
             Some((_, promised)) => Some(*promised),
-            None if self.headers_in_pages => match Header::parse(&bytes) {
+            None if self.headers_in_pages => match PageHeader::parse(&bytes) {
                 Some(header) => match header.implausible(self.codec, self.bits) {
                     Some(refusal) => return Err(ParquetError::General(refusal)),
                     None => Some(header.uncompressed),
@@ -298,7 +225,7 @@ impl<T: Read> HeaderStream<T> {
                 break;
             }
             more *= 2;
-            header = Header::parse(&self.seen);
+            header = PageHeader::parse(&self.seen);
         }
         // Without one, what is wrong is the crate's to say.
         let Some(header) = header else {
@@ -345,208 +272,6 @@ fn lock(noted: &Shared) -> MutexGuard<'_, Noted> {
     noted.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// In how many frames `page` is, if it is framed as Hadoop's codecs do, and 0 otherwise. Either each frame has its own
-/// length (big-endian u32, like all here) before decompression, then that of its bytes; or the first length is that of all
-/// frames together (`BlockCompressorStream`).
-fn frames(page: &[u8]) -> usize {
-    let walk = |each: bool| {
-        let mut rest = page;
-        let mut frames = 0;
-        while !rest.is_empty() {
-            if each || frames == 0 {
-                rest = rest.get(4..)?;
-            }
-            let (length, bytes) = rest.split_first_chunk::<4>()?;
-            let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
-            rest = bytes.get(length..)?;
-            frames += 1;
-        }
-        Some(frames)
-    };
-    walk(true).or_else(|| walk(false)).unwrap_or(0)
-}
-
-/// Skips numbers in DELTA_BINARY_PACKED (Encodings.md): how many there are. If that is more than `most`, only their header.
-fn skip_deltas(rest: &mut &[u8], most: u64) -> Option<u64> {
-    let (block, parts, count, _first) =
-        (varint(rest)?, varint(rest)?, varint(rest)?, varint(rest)?);
-    if count > most {
-        return Some(count);
-    }
-    let each = block.checked_div(parts)?;
-    let mut left = count.saturating_sub(1);
-    while left > 0 && each > 0 {
-        let _least = varint(rest)?;
-        let (widths, packed) = rest.split_at_checked(usize::try_from(parts).ok()?)?;
-        *rest = packed;
-        for width in widths {
-            if left == 0 {
-                break;
-            }
-            let bits = each.checked_mul(u64::from(*width))?;
-            *rest = rest.get(usize::try_from(bits.div_ceil(8)).ok()?..)?;
-            left = left.saturating_sub(each);
-        }
-    }
-    Some(count)
-}
-
-/// Deepest nesting of a page header that is followed.
-const DEPTH: usize = 8;
-
-/// What is looked at in a page header.
-#[derive(Default)]
-struct Header {
-    uncompressed: i64,
-    compressed: i64,
-    is_dictionary: bool,
-    /// Of a dictionary; 0 for other pages.
-    entries: i64,
-    /// Bytes of the header.
-    len: usize,
-}
-
-impl Header {
-    /// The struct `PageHeader` (parquet.thrift) in the compact protocol.
-    fn parse(bytes: &[u8]) -> Option<Header> {
-        let mut header = Header::default();
-        let mut rest = bytes;
-        fields(&mut rest, DEPTH, &mut |rest, id, kind, depth| {
-            match (id, kind) {
-                (2, 5) => header.uncompressed = zigzag(varint(rest)?),
-                (3, 5) => header.compressed = zigzag(varint(rest)?),
-                (7, 12) => {
-                    header.is_dictionary = true;
-                    fields(rest, depth, &mut |rest, id, kind, depth| {
-                        match (id, kind) {
-                            (1, 5) => header.entries = zigzag(varint(rest)?),
-                            _ => skip(rest, kind, depth)?,
-                        }
-                        Some(())
-                    })?;
-                }
-                _ => skip(rest, kind, depth)?,
-            }
-            Some(())
-        })?;
-        header.len = bytes.len() - rest.len();
-        Some(header)
-    }
-
-    /// Why its numbers cannot be.
-    fn implausible(&self, codec: Compression, bits: i64) -> Option<String> {
-        // Most bytes that one can become: a copy of 64 bytes takes 3 in Snappy (format_description.txt), a byte of a length
-        // in LZ4 stands for 255 (lz4_Block_format.md), a match of 258 bytes takes 2 bits in DEFLATE (RFC 1951), a block of
-        // 128 KiB takes 4 bytes in Zstandard (RFC 8878).
-        let most = match codec {
-            Compression::SNAPPY => 22,
-            Compression::LZ4 | Compression::LZ4_RAW => 255,
-            Compression::GZIP(_) => 1032,
-            Compression::ZSTD(_) => 32 << 10,
-            _ => i64::from(i32::MAX),
-        };
-        let (from, to) = (self.compressed.max(0), self.uncompressed);
-        // Not of one byte, since a frame with nothing in it has some.
-        if to > from.saturating_add(1).saturating_mul(most) {
-            return Some(format!(
-                "a page header promises {to} bytes from {from}, more than {codec} can make"
-            ));
-        }
-        let entries = self.entries.saturating_mul(bits);
-        if entries > to.max(0).saturating_mul(8) {
-            return Some(format!(
-                "a dictionary page promises {} entries in {to} bytes",
-                self.entries
-            ));
-        }
-        None
-    }
-}
-
-/// What takes a field: its bytes and what follows, its number, its type, and how deep it may go.
-type Take<'a> = dyn FnMut(&mut &[u8], i64, u8, usize) -> Option<()> + 'a;
-
-/// Walks over the fields of a struct.
-fn fields(rest: &mut &[u8], depth: usize, take: &mut Take<'_>) -> Option<()> {
-    let depth = depth.checked_sub(1)?;
-    let mut id = 0_i64;
-    loop {
-        let head = byte(rest)?;
-        if head == 0 {
-            return Some(());
-        }
-        id = match head >> 4 {
-            0 => zigzag(varint(rest)?),
-            more => id.checked_add(i64::from(more))?,
-        };
-        take(rest, id, head & 15, depth)?;
-    }
-}
-
-fn zigzag(value: u64) -> i64 {
-    (value >> 1) as i64 ^ -((value & 1) as i64)
-}
-
-/// Length of the struct in Thrift's compact protocol that `bytes` begin with.
-fn struct_len(bytes: &[u8]) -> Option<usize> {
-    let mut rest = bytes;
-    skip(&mut rest, 12, DEPTH)?;
-    Some(bytes.len() - rest.len())
-}
-
-/// Skips a value of a type of the compact protocol.
-fn skip(rest: &mut &[u8], kind: u8, depth: usize) -> Option<()> {
-    let depth = depth.checked_sub(1)?;
-    match kind {
-        // The value of a boolean field is its type.
-        1 | 2 => {}
-        3 => _ = byte(rest)?,
-        4..=6 => _ = varint(rest)?,
-        7 => *rest = rest.get(8..)?,
-        8 => {
-            let length = usize::try_from(varint(rest)?).ok()?;
-            *rest = rest.get(length..)?;
-        }
-        9 | 10 => {
-            let head = byte(rest)?;
-            let count = match head >> 4 {
-                15 => varint(rest)?,
-                count => u64::from(count),
-            };
-            for _ in 0..count {
-                match head & 15 {
-                    1 | 2 => _ = byte(rest)?,
-                    kind => skip(rest, kind, depth)?,
-                }
-            }
-        }
-        12 => fields(rest, depth + 1, &mut |rest, _, kind, depth| {
-            skip(rest, kind, depth)
-        })?,
-        // Page headers have no maps.
-        _ => return None,
-    }
-    Some(())
-}
-
-fn byte(rest: &mut &[u8]) -> Option<u8> {
-    let mut byte = [0];
-    rest.read_exact(&mut byte).ok()?;
-    Some(byte[0])
-}
-
-fn varint(rest: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let byte = byte(rest)?;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use parquet::basic::Type;
@@ -588,10 +313,6 @@ pub(super) mod tests {
         }
         out.extend([0, 0]);
         out
-    }
-
-    fn implausible(bytes: &[u8], codec: Compression, bits: i64) -> Option<String> {
-        Header::parse(bytes)?.implausible(codec, bits)
     }
 
     pub(in crate::decode::parquet) fn chunk(
@@ -735,8 +456,6 @@ pub(super) mod tests {
     fn more_deltas_than_values_are_refused() {
         // Blocks of 128 in 4 parts of 32; two numbers, whose one delta takes 1 bit.
         let two = [&[0x80, 1, 4, 2, 0, 0, 1, 0, 0, 0][..], &[0; 4]].concat();
-        let mut rest = &[&two[..], &[7]].concat()[..];
-        assert_eq!((skip_deltas(&mut rest, 2), rest), (Some(2), &[7][..]));
         let many = [0x80, 1, 4, 0xff, 0xff, 0xff, 0xff, 0x0f, 0];
         for (encoding, body, ok) in [
             (5, two.clone(), true),
@@ -764,13 +483,7 @@ pub(super) mod tests {
             (Compression::GZIP(Default::default()), 1032),
             (Compression::ZSTD(Default::default()), 32 << 10),
         ] {
-            let most = 11 * ratio;
-            assert_eq!(
-                implausible(&header(most, 10, 1, [RLE, RLE]), codec, 32),
-                None
-            );
-            let bytes = header(most + 1, 10, 1, [RLE, RLE]);
-            assert!(implausible(&bytes, codec, 32).is_some());
+            let bytes = header(11 * ratio + 1, 10, 1, [RLE, RLE]);
             for with_locations in [false, true] {
                 let file = [&bytes[..], &[0; 10]].concat();
                 let chunk = chunk(0, codec, file.len());
@@ -780,31 +493,5 @@ pub(super) mod tests {
                 assert!(error.contains("a page header promises"), "{error}");
             }
         }
-        let most = header(i32::MAX as usize, 1, 1, [RLE, RLE]);
-        let brotli = Compression::BROTLI(Default::default());
-        assert_eq!(implausible(&most, brotli, 32), None);
-        // A dictionary of 3 entries in 8 bytes.
-        let dictionary = [0x15, 4, 0x15, 16, 0x15, 16, 0x4c, 0x15, 6, 0x15, 0, 0, 0];
-        let codec = Compression::UNCOMPRESSED;
-        assert_eq!(implausible(&dictionary, codec, 16), None);
-        assert!(implausible(&dictionary, codec, 32).is_some());
-        assert_eq!(implausible(&dictionary, codec, 0), None);
-    }
-
-    #[test]
-    fn headers_are_measured_and_bad_ones_are_not_followed() {
-        let whole = header(5, 5, 1, [RLE, RLE]);
-        let longer = [&whole[..], &[1, 2, 3]].concat();
-        assert_eq!(struct_len(&longer), Some(whole.len()));
-        for len in 0..whole.len() {
-            assert_eq!(struct_len(&whole[..len]), None);
-        }
-        assert_eq!(struct_len(&[0x1c; 100]), None, "too deep");
-        assert_eq!(
-            struct_len(&[0x19, 0xf5, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1]),
-            None,
-            "more elements than bytes"
-        );
-        assert_eq!(struct_len(&[0x1b, 0]), None, "a map");
     }
 }

@@ -16,13 +16,13 @@ pub struct Plan {
     /// Rows that are not read, and what ruled them out.
     pub skipped: Vec<SkippedRows>,
     /// Row groups of the file.
-    pub row_groups_of_file: usize,
+    pub file_row_groups: usize,
     /// Rows of the file.
-    pub rows_of_file: u64,
+    pub file_rows: u64,
     /// Rows that were asked for, before the predicate.
     pub rows_asked: u64,
     /// Bytes of the file.
-    pub bytes_of_file: u64,
+    pub file_bytes: u64,
     /// Requests for the footer, and then for indexes.
     pub metadata_requests: u64,
     /// Bytes of page indexes and Bloom filters.
@@ -71,7 +71,7 @@ pub struct ColumnChunkPlan {
 /// What a scan has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Report {
+pub struct ScanReport {
     /// Rows delivered.
     pub rows: u64,
     /// Batches delivered.
@@ -123,10 +123,10 @@ impl Plan {
         Plan {
             row_groups: row_groups.collect(),
             skipped: plan.skips.clone(),
-            row_groups_of_file: metadata.num_row_groups(),
-            rows_of_file: metadata.num_rows(),
+            file_row_groups: metadata.num_row_groups(),
+            file_rows: metadata.num_rows(),
             rows_asked: plan.rows_asked,
-            bytes_of_file: metadata.len(),
+            file_bytes: metadata.len(),
             metadata_requests: metadata.requests() + index_requests,
             index_bytes: plan.index_bytes,
             name: metadata.source_name().clone(),
@@ -157,7 +157,7 @@ impl fmt::Display for Plan {
         writeln!(
             f,
             "{}: {} rows in {} row groups, {} bytes",
-            self.name, self.rows_of_file, self.row_groups_of_file, self.bytes_of_file
+            self.name, self.file_rows, self.file_row_groups, self.file_bytes
         )?;
         writeln!(
             f,

@@ -24,7 +24,7 @@ use super::filter;
 use super::metadata::Metadata;
 use super::resident::{Bring, Resident, is_copied_at_once};
 use super::unit::{Held, Unit};
-use super::wait::block_on_unless;
+use crate::decode::wait::drive;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::parquet::{Bound, GroupPlan, Pieces, ReadPlan, Rows, malformed};
 use crate::reader::{Batch, Pending};
@@ -400,7 +400,7 @@ impl Job {
             }
             Bytes::NotAsked | Bytes::Released => return Ok(None),
         };
-        let Some(blocks) = block_on_unless(pending, || self.is_stopped()) else {
+        let Ok(blocks) = drive(pending, || self.is_stopped().then_some(())) else {
             return Ok(None);
         };
         let pieces = blocks.and_then(|blocks| {
@@ -573,18 +573,20 @@ impl Job {
             }
             None => false,
         };
-        let in_window = state.groups.get(group).is_some_and(|group| !group.paged);
-        if last && in_window {
-            state.held -= self
-                .plan(group)
-                .map_or(0, GroupPlan::bytes_read)
-                .min(state.held);
-        }
-        self.announce(state);
         if last {
+            // Before anybody can ask for more in their place.
+            drop(state);
             if let Some(shared) = self.groups.get(group) {
                 *lock(&shared.bytes) = Bytes::Released;
             }
+            state = self.lock();
+            if state.groups.get(group).is_some_and(|group| !group.paged) {
+                let bytes = self.plan(group).map_or(0, GroupPlan::bytes_read);
+                state.held = state.held.saturating_sub(bytes);
+            }
+        }
+        self.announce(state);
+        if last {
             self.room.notify_all();
         }
     }

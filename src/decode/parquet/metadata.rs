@@ -11,7 +11,7 @@ use parquet::arrow::{ProjectionMask, parquet_to_arrow_field_levels};
 use parquet::file::metadata::ParquetMetaData;
 
 use super::failure;
-use super::wait::block_on;
+use crate::decode::wait::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::parquet::{Footer, FooterStep, malformed};
 use crate::reader::{Reader, ReaderExt, Source};

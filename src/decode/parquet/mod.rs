@@ -16,7 +16,8 @@
 //!
 //! # What is decoded by whom
 //! The `parquet` crate decodes; planning, reading, threads and Snappy are done here. A row group is cut into sets of
-//! top-level columns of about the same weight, so that even a file of one row group is decoded by several threads.
+//! top-level columns of about the same weight, so that even a file of one row group is decoded by several threads; but a
+//! column of a row group is decoded by one.
 //!
 //! # What is not read
 //! These are [`UnsupportedFeature`](crate::ErrorKind::UnsupportedFeature), with the column and the offset of the page where it
@@ -41,11 +42,10 @@ mod scan;
 mod source;
 mod take;
 mod unit;
-mod wait;
 mod write;
 
 pub use batches::{BatchStream, Batches};
-pub use explain::{ColumnChunkPlan, Plan, Report, RowGroupPlan};
+pub use explain::{ColumnChunkPlan, Plan, RowGroupPlan, ScanReport};
 pub use metadata::Metadata;
 pub use scan::{Scan, scan};
 pub use source::{Source, SourceStream};

@@ -188,6 +188,7 @@ impl<R: ChunkReader> Iterator for Decompressed<R> {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl<R: ChunkReader> PageReader for Decompressed<R> {
     fn get_next_page(&mut self) -> Result<Option<Page>> {
         match self.stored.get_next_page()? {

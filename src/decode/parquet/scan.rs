@@ -14,7 +14,7 @@ use super::explain::Plan;
 use super::failure;
 use super::job::{Part, Task};
 use super::metadata::{Metadata, type_of_leaf};
-use super::wait::block_on;
+use crate::decode::wait::block_on;
 use crate::error::Result;
 use crate::format::parquet::{
     Bound, Planner, Predicate, ReadPlan, Request, Rows, invalid, joined, leaves_of, malformed,
@@ -200,7 +200,8 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
         self
     }
 
-    /// Starts the scan; an iterator that parks its thread for each batch.
+    /// Starts the scan; an iterator that parks its thread for each batch, and this call while the footer and indexes are
+    /// read. Tasks have [`stream`](Self::stream).
     ///
     /// # Errors
     /// Those of [`Metadata::read`]; [`NotFound`](crate::ErrorKind::NotFound) for columns, row groups or rows that are not there;
@@ -219,7 +220,15 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
     /// # Errors
     /// As [`batches`](Self::batches).
     pub fn explain(self) -> Result<Plan> {
-        let prepared = block_on(self.prepare())?;
+        block_on(self.explain_async())
+    }
+
+    /// The same in a task: [`explain`](Self::explain) on any executor, without blocking it.
+    ///
+    /// # Errors
+    /// As [`batches`](Self::batches).
+    pub async fn explain_async(self) -> Result<Plan> {
+        let prepared = self.prepare().await?;
         Ok(prepared.explanation())
     }
 
@@ -239,7 +248,7 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
         self
     }
 
-    async fn start(self) -> Result<Batches> {
+    pub(super) async fn start(self) -> Result<Batches> {
         let reader = self.reader.clone();
         let prepared = self.prepare().await?;
         let explanation = prepared.explanation();

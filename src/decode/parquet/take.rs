@@ -1,11 +1,16 @@
 //! Rows by their numbers, in any order.
 
+use std::future::poll_fn;
+use std::pin::Pin;
+
 use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;
 use arrow_select::interleave::interleave_record_batch;
+use futures_core::Stream;
 
 use super::failure;
 use super::scan::Scan;
+use crate::decode::wait::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::parquet::malformed;
 use crate::reader::Reader;
@@ -45,6 +50,14 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
     /// [`UnsupportedFeature`](ErrorKind::UnsupportedFeature) if the strings of the rows outgrow the 32-bit offsets of one
     /// batch.
     pub fn take(self, rows: &[u64]) -> Result<RecordBatch> {
+        block_on(self.take_async(rows))
+    }
+
+    /// The same in a task: [`take`](Self::take) on any executor, without blocking it.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub async fn take_async(self, rows: &[u64]) -> Result<RecordBatch> {
         if self.is_narrowed() {
             return Err(Error::new(ErrorKind::InvalidOption {
                 what: "take with row groups, rows or a predicate".into(),
@@ -62,10 +75,11 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
         for row in &sorted {
             scan = scan.rows(*row..*row + 1);
         }
-        let batches = scan.in_order().batches()?;
+        let batches = scan.in_order().start().await?;
         let schema = batches.schema().clone();
+        let mut batches = batches.stream();
         let (mut parts, mut starts, mut found) = (Vec::new(), Vec::new(), 0u64);
-        for batch in batches {
+        while let Some(batch) = poll_fn(|cx| Pin::new(&mut batches).poll_next(cx)).await {
             let batch = batch?;
             starts.push(found);
             found += batch.num_rows() as u64;

@@ -16,7 +16,8 @@ use super::failure;
 use super::metadata::column_name;
 use super::pages::pages;
 use super::resident::{Column, Failure, Resident};
-use crate::error::{Error, ErrorKind, Result};
+use crate::decode::part::in_part;
+use crate::error::{Error, Result};
 use crate::format::parquet::{Chunk, GroupPlan, Pieces, Rows, malformed};
 
 /// Decodes some leaves of one row group.
@@ -190,27 +191,7 @@ impl Unit {
             return error;
         };
         let part = column_name(&self.metadata, column.leaf);
-        with_part(error, part).at(offset..column.chunk.end)
-    }
-}
-
-/// The error with the column it is about, where it does not say so yet.
-fn with_part(error: Error, column: Arc<str>) -> Error {
-    let mut kind = error.kind().clone();
-    match &mut kind {
-        ErrorKind::Malformed { part, .. }
-        | ErrorKind::UnsupportedFeature { part, .. }
-        | ErrorKind::Panicked { part, .. }
-            if part.is_none() =>
-        {
-            *part = Some(column);
-        }
-        _ => return error,
-    }
-    let placed = Error::new(kind);
-    match error.name() {
-        Some(name) => placed.named(&name.into()),
-        None => placed,
+        in_part(error, &part).at(offset..column.chunk.end)
     }
 }
 

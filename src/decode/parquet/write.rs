@@ -154,7 +154,7 @@ impl Writer {
     }
 
     /// Bytes of memory that the row group in progress takes, as far as the `parquet` crate estimates it.
-    pub fn memory(&self) -> usize {
+    pub fn memory_size(&self) -> usize {
         self.inner.as_ref().map_or(0, ArrowWriter::memory_size)
     }
 

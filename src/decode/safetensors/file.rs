@@ -6,11 +6,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::load::Load;
+use crate::decode::wait::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::safetensors::{FIRST_READ, Header, TensorInfo, json_range};
 use crate::reader::{PendingRead, Reader, ReaderExt};
 
-/// Reads the header of a safetensors file, on this thread: one request, two if it has more than 128 KiB.
+/// Reads the header of a safetensors file, parking this thread: one request, two if it has more than 128 KiB.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -31,8 +32,16 @@ use crate::reader::{PendingRead, Reader, ReaderExt};
 /// [`Malformed`](ErrorKind::Malformed) if the header is not valid, or the file has another length than it says; and those
 /// of the reader.
 pub fn open<R: Reader + ?Sized>(reader: Arc<R>) -> Result<TensorFile<R>> {
-    let head = begin(&*reader).wait()?;
-    finish(reader, &head)
+    block_on(open_async(reader))
+}
+
+/// The same in a task: [`open`] on any executor, without blocking it.
+///
+/// # Errors
+/// As [`open`].
+pub async fn open_async<R: Reader + ?Sized>(reader: Arc<R>) -> Result<TensorFile<R>> {
+    let head = begin(&*reader);
+    finish(reader, head).await
 }
 
 /// Asks for the first bytes of a file.
@@ -40,25 +49,15 @@ pub(super) fn begin<R: Reader + ?Sized>(reader: &R) -> PendingRead {
     reader.read(0..FIRST_READ.min(reader.source().len()))
 }
 
-/// Reads the rest of the header, if there is more of it.
-pub(super) fn finish<R: Reader + ?Sized>(reader: Arc<R>, head: &[u8]) -> Result<TensorFile<R>> {
-    let json = json_of(&*reader, head)?;
-    match within(head, &json) {
-        Some(text) => TensorFile::parse(reader, text, json.end),
-        None => {
-            let text = reader.read(json.clone()).wait()?;
-            TensorFile::parse(reader, &text, json.end)
-        }
-    }
-}
-
-/// [`open`] for tasks.
-///
-/// # Errors
-/// As [`open`].
-pub async fn open_async<R: Reader + ?Sized>(reader: Arc<R>) -> Result<TensorFile<R>> {
-    let head = begin(&*reader).await?;
-    let json = json_of(&*reader, &head)?;
+/// Goes on when they are there: reads the rest of the header, if there is more of it.
+pub(super) async fn finish<R: Reader + ?Sized>(
+    reader: Arc<R>,
+    head: PendingRead,
+) -> Result<TensorFile<R>> {
+    let head = head.await?;
+    let source = reader.source();
+    let json = json_range(&head, source.len())
+        .map_err(|error| source.place(error, 0..head.len() as u64))?;
     match within(&head, &json) {
         Some(text) => TensorFile::parse(reader, text, json.end),
         None => {
@@ -143,11 +142,6 @@ impl<R: Reader + ?Sized> fmt::Debug for TensorFile<R> {
 pub(super) fn not_found(name: &str, count: usize) -> Error {
     let what = format!("tensor {name:?} among the {count} that there are");
     Error::new(ErrorKind::NotFound { what: what.into() })
-}
-
-fn json_of<R: Reader + ?Sized>(reader: &R, head: &[u8]) -> Result<Range<u64>> {
-    let source = reader.source();
-    json_range(head, source.len()).map_err(|error| source.place(error, 0..head.len() as u64))
 }
 
 /// The part of the first bytes that is the header, if all of it is.

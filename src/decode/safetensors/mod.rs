@@ -40,8 +40,13 @@
 //!
 //! # Valid files
 //! Those that the `safetensors` crate (0.8) takes: a header of at most 100 MB, tensors one behind the other without
-//! holes, in lengths that follow from type and shape, to the end of the file. Everything else is
-//! [`Malformed`](crate::ErrorKind::Malformed). While it is parsed, a header can need some thirty times its length in memory.
+//! holes, in lengths that follow from type and shape, to the end of the file; but for headers in which a key comes twice, of
+//! which the crate takes the last. Everything else is [`Malformed`](crate::ErrorKind::Malformed). While it is parsed, a header can
+//! need some thirty times its length in memory.
+//!
+//! # Types
+//! [`Dtype`] is the type of the `safetensors` crate itself and part of this crate's interface: what one of them reads, the other
+//! takes without a conversion, and there is one list of types to keep. So a breaking release of that crate is one of this.
 //!
 //! Source: the [format](https://huggingface.co/docs/safetensors/index#format).
 
@@ -58,5 +63,5 @@ pub use file::{TensorFile, open, open_async};
 pub use in_order::{InOrder, InOrderStream};
 pub use load::{Load, PendingTensors};
 pub use save::{NewTensor, save, save_with};
-pub use sharded::{ShardedTensors, open_sharded};
+pub use sharded::{ShardedTensors, open_sharded, open_sharded_async};
 pub use tensor::{Tensor, Tensors};

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::file::{TensorFile, begin, finish, not_found};
 use super::load::{Load, Part};
+use crate::decode::wait::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::safetensors::{INDEX_MOST, ShardIndex, TensorInfo};
 use crate::open::{OpenOptions, Opened};
@@ -14,7 +15,8 @@ use crate::reader::{Reader, ReaderExt};
 /// Opens a model in several files by its index (`model.safetensors.index.json`), and every shard that it names, with
 /// `options`.
 ///
-/// Reads the index, and then the headers of all shards, which are asked for together. A file stays open for each shard.
+/// Parks this thread while it reads the index, and then the headers of all shards, which are asked for together. A file stays
+/// open for each shard.
 ///
 /// ```
 /// use feedwater::{OpenOptions, safetensors::{self, Dtype, NewTensor}};
@@ -39,8 +41,19 @@ use crate::reader::{Reader, ReaderExt};
 /// folder (an absolute path, `..`), or a tensor that its shard does not have; those of [`open`](super::open); and those of opening a file.
 /// A symbolic link in the folder is followed, wherever it leads: caches of models are made of them.
 pub fn open_sharded(index: impl AsRef<Path>, options: &OpenOptions) -> Result<ShardedTensors> {
+    block_on(open_sharded_async(index, options))
+}
+
+/// The same in a task: [`open_sharded`] on any executor, without blocking it.
+///
+/// # Errors
+/// As [`open_sharded`].
+pub async fn open_sharded_async(
+    index: impl AsRef<Path>,
+    options: &OpenOptions,
+) -> Result<ShardedTensors> {
     let path = index.as_ref();
-    let reader = options.open(path)?;
+    let reader = options.open_async(path).await?;
     let name = reader.source().name();
     if reader.len() > INDEX_MOST {
         let what = format!(
@@ -49,18 +62,23 @@ pub fn open_sharded(index: impl AsRef<Path>, options: &OpenOptions) -> Result<Sh
         );
         return Err(malformed(None, what).named(name));
     }
-    let json = reader.read_all().wait()?;
+    let json = reader.read_all().await?;
     let index = ShardIndex::parse(&json).map_err(|error| error.named(name))?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut shards = Vec::with_capacity(index.shards.len());
     let mut by_name = BTreeMap::new();
-    let mut asked = Vec::with_capacity(index.shards.len());
-    for (file, names) in index.shards {
-        let reader = options.open(folder.join(&file))?;
+    let opening: Vec<_> = index
+        .shards
+        .into_iter()
+        .map(|(file, names)| (options.open_async(folder.join(&file)), file, names))
+        .collect();
+    let mut asked = Vec::with_capacity(opening.len());
+    for (opening, file, names) in opening {
+        let reader = opening.await?;
         asked.push((file, names, begin(&*reader), reader));
     }
     for (file, names, head, reader) in asked {
-        let shard = finish(reader, &head.wait()?)?;
+        let shard = finish(reader, head).await?;
         for tensor in names {
             let Ok(info) = shard.info(&tensor) else {
                 let what = format!("the index says it is in {file:?}, where it is not");

@@ -1,7 +1,7 @@
 //! Records by their numbers.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::ops::Range;
 use std::path::Path;
 use std::pin::Pin;
@@ -13,6 +13,7 @@ use bytes::Bytes;
 use super::options::{OnCorrupt, RecordOptions};
 use super::walk::Walk;
 use crate::buffer::Block;
+use crate::decode::wait::block_on;
 use crate::error::{Error, ErrorKind, RecordCheck, Result};
 use crate::format::tfrecord::frame::{self, FOOTER, HEADER};
 use crate::format::tfrecord::index::{self as kept, Identity};
@@ -62,24 +63,39 @@ pub enum Sidecar {
     Read,
     /// It was missing, damaged, or of another state of the file: the index was built, and written to it.
     Written,
-    /// The same, but it could not be written. The index is good all the same.
+    /// The same, but it could not be written: [`AlreadyExists`](ErrorKind::AlreadyExists) if something else than an index has
+    /// the name, which stays as it is. The index is good all the same.
     NotWritten(Error),
 }
 
 impl RecordOptions {
     /// Builds the index of a file: reads all of it once, and checks every record ([`verify_data`](Self::verify_data)).
+    /// Parks this thread meanwhile.
     ///
     /// # Errors
     /// Those of [`Records`](super::Records); [`UnsupportedFeature`](ErrorKind::UnsupportedFeature) for a file that is compressed;
     /// [`InvalidOption`](ErrorKind::InvalidOption) if corrupt records are to be left out, as numbers would mean little.
     pub fn index<R: Reader + ?Sized>(&self, reader: Arc<R>) -> Result<Index<R>> {
-        let offsets = self.offsets(&reader)?;
+        block_on(self.index_async(reader))
+    }
+
+    /// The same in a task: [`index`](Self::index) on any executor, without blocking it. Checksums are computed as it is
+    /// polled.
+    ///
+    /// # Errors
+    /// As [`index`](Self::index).
+    pub async fn index_async<R: Reader + ?Sized>(&self, reader: Arc<R>) -> Result<Index<R>> {
+        let offsets = self.offsets(&reader).await?;
         Ok(self.index_of(reader, offsets, Sidecar::None))
     }
 
     /// The index of a file, kept in the file `path`: read from there, if that is of the same state of the file (length,
     /// inode, time of modification), and built and written there otherwise. Nothing but `reader`'s file decides what
-    /// is right: whatever the sidecar says, each record is checked when it is read.
+    /// is right: whatever the sidecar says, each record is checked when it is read. A file at `path` that is something else
+    /// than such an index stays as it is.
+    ///
+    /// Blocks this thread, and has no form for tasks, as it writes a file: call it where your executor lets threads block
+    /// (`spawn_blocking` of tokio).
     ///
     /// # Errors
     /// Those of [`index`](Self::index); [`Unsupported`](ErrorKind::Unsupported) for a reader of something else than a
@@ -100,7 +116,7 @@ impl RecordOptions {
         if let Some(offsets) = read_sidecar(path, &identity) {
             return Ok(self.index_of(reader, offsets, Sidecar::Read));
         }
-        let offsets = self.offsets(&reader)?;
+        let offsets = block_on(self.offsets(&reader))?;
         let sidecar = match write_sidecar(path, &kept::encode(&identity, &offsets)) {
             Ok(()) => Sidecar::Written,
             Err(error) => Sidecar::NotWritten(error),
@@ -122,7 +138,7 @@ impl RecordOptions {
         }
     }
 
-    fn offsets<R: Reader + ?Sized>(&self, reader: &Arc<R>) -> Result<Vec<u64>> {
+    async fn offsets<R: Reader + ?Sized>(&self, reader: &Arc<R>) -> Result<Vec<u64>> {
         let source = reader.source();
         if self.on_corrupt != OnCorrupt::Fail {
             let what = "an index of records of which some are to be left out".into();
@@ -130,7 +146,7 @@ impl RecordOptions {
         }
         let mut walk = Walk::one(reader.clone(), self.clone());
         let mut offsets = Vec::new();
-        while let Poll::Ready(Some(frames)) = walk.next(None) {
+        while let Some(frames) = poll_fn(|cx| walk.next(Some(cx))).await {
             let frames = frames?;
             if walk.is_compressed() {
                 break;
@@ -157,6 +173,14 @@ impl<R: Reader + ?Sized> Index<R> {
     /// As there.
     pub fn build(reader: Arc<R>) -> Result<Self> {
         RecordOptions::new().index(reader)
+    }
+
+    /// [`RecordOptions::index_async`] with the default options.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn build_async(reader: Arc<R>) -> Result<Self> {
+        RecordOptions::new().index_async(reader).await
     }
 
     /// [`RecordOptions::index_with_sidecar`] with the default options.
@@ -381,9 +405,28 @@ fn read_sidecar(path: &Path, identity: &Identity) -> Option<Vec<u64>> {
     kept::decode(&file.read_all().wait().ok()?, identity)
 }
 
+/// Writes it, in place of nothing or of what was one.
 fn write_sidecar(path: &Path, bytes: &[u8]) -> Result<()> {
-    // What a crash leaves of it is seen by its checksums.
-    let mut sink = SinkOptions::new().sync(SyncMode::None).create(path)?;
-    sink.append(bytes)?;
-    sink.commit().map(drop)
+    let write = |replacing: bool| {
+        // What a crash leaves of it is seen by its checksums.
+        let options = SinkOptions::new().sync(SyncMode::None);
+        let mut sink = options.overwrite(replacing).create(path)?;
+        sink.append(bytes)?;
+        sink.commit().map(drop)
+    };
+    match write(false) {
+        Err(error) if matches!(error.kind(), ErrorKind::AlreadyExists) && was_sidecar(path) => {
+            write(true)
+        }
+        written => written,
+    }
+}
+
+/// Whether a file is what became of a sidecar: one of any file, whole or damaged, or the start of one.
+fn was_sidecar(path: &Path) -> bool {
+    let head = OpenOptions::new().open(path).and_then(|file| {
+        let most = file.len().min(kept::MAGIC.len() as u64);
+        file.read(0..most).wait()
+    });
+    head.is_ok_and(|head| kept::MAGIC.starts_with(&head))
 }

@@ -7,12 +7,12 @@
 //! |---|---|
 //! | the records of a file | [`records`], [`RecordOptions`] |
 //! | many records at a time, none copied or counted by itself | [`RecordOptions::frames`] |
-//! | those of many files | [`Set`] |
+//! | those of many files | [`ShardSet`] |
 //! | records by their numbers | [`Index`] |
 //! | what to do about damage | [`RecordOptions::on_corrupt`] |
 //! | to write a file | [`Writer`] |
 //! | the columns of the examples in them | [`examples`], [`ExampleScan`], [`ExampleSchema`] |
-//! | rows as `tf.train.Example`s, to be written as records | [`ExampleEncoder`] |
+//! | rows as `tf.train.Example`s or `SequenceExample`s, to be written as records | [`ExampleEncoder`] |
 //! | the columns of examples from elsewhere | [`ExampleDecoder`] |
 //!
 //! Source of the formats: "TFRecord and tf.train.Example" in TensorFlow's guide, and its `example.proto` and
@@ -23,7 +23,7 @@ mod index;
 mod inflate;
 mod options;
 mod records;
-mod set;
+mod shard_set;
 mod walk;
 mod write;
 
@@ -35,5 +35,5 @@ pub use example::{
 pub use index::{Index, PendingRecord, PendingRecords, Sidecar};
 pub use options::{AtMost, Compression, OnCorrupt, RecordOptions, Skipped, SkippedRecord};
 pub use records::{FrameBatches, FrameStream, Record, RecordStream, Records, records};
-pub use set::Set;
+pub use shard_set::ShardSet;
 pub use write::{Writer, WriterOptions};

@@ -50,7 +50,7 @@ pub struct Record {
     pub number: u64,
     /// Offset in its file at which its frame begins; in a compressed file, of what is compressed.
     pub offset: u64,
-    /// Which file of a [set](super::Set), from 0; 0 for a reader by itself.
+    /// Which file of a [set](super::ShardSet), from 0; 0 for a reader by itself.
     pub shard: usize,
 }
 
@@ -183,13 +183,18 @@ impl<R: Reader + ?Sized> FrameBatches<R> {
     pub fn skipped(&self) -> &Skipped {
         self.0.skipped()
     }
+
+    /// The next ones, for the iterator and the stream.
+    pub(super) fn poll(&mut self, waiter: Waiter<'_, '_>) -> Poll<Option<Result<Frames>>> {
+        self.0.next(waiter)
+    }
 }
 
 impl<R: Reader + ?Sized> Iterator for FrameBatches<R> {
     type Item = Result<Frames>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        blocking(self.0.next(None))
+        blocking(self.poll(None))
     }
 }
 
@@ -211,7 +216,7 @@ impl<R: Reader + ?Sized> Stream for FrameStream<R> {
     type Item = Result<Frames>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.0.0.next(Some(cx))
+        self.0.poll(Some(cx))
     }
 }
 

@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Bytes, BytesMut};
-use futures_core::Stream;
 
 use super::inflate::{Inflate, Inflated, recognise};
 use super::options::{Compression, OnCorrupt, RecordOptions, Skipped, SkippedRecord};
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::lfs;
 use crate::format::tfrecord::frame::HEADER;
 use crate::format::tfrecord::frames::Frames;
 use crate::format::tfrecord::parser::{Bad, Parser, Rules, Step};
 use crate::open::{OpenOptions, Opened, Opening};
-use crate::reader::{ChunkStream, Chunks, Reader, ReaderExt};
+use crate::reader::{Chunks, Reader, ReaderExt};
 
 /// A task to wake, or none: then the thread waits.
 pub(super) type Waiter<'a, 'b> = Option<&'a mut Context<'b>>;
@@ -49,18 +49,11 @@ pub(super) struct Walk<R: Reader + ?Sized> {
 struct FileWalk<R: Reader + ?Sized> {
     shard: usize,
     name: Arc<str>,
-    feed: Feed<R>,
+    chunks: Chunks<R>,
     /// Bytes of the file that were not delivered yet.
     left: u64,
     form: Form,
     parser: Parser,
-}
-
-enum Feed<R: Reader + ?Sized> {
-    Chunks(Chunks<R>),
-    Stream(ChunkStream<R>),
-    /// While one becomes the other.
-    Neither,
 }
 
 enum Form {
@@ -194,7 +187,7 @@ impl<R: Reader + ?Sized> FileWalk<R> {
         FileWalk {
             shard,
             name,
-            feed: Feed::Chunks(reader.chunks(0..len, options.chunks.clone())),
+            chunks: reader.chunks(0..len, options.chunks.clone()),
             left: len,
             form,
             parser: parser(options, compression, len),
@@ -217,7 +210,7 @@ impl<R: Reader + ?Sized> FileWalk<R> {
                     Inflated::Want => {}
                 }
             }
-            let chunk = ready!(self.feed.next(waiter.as_deref_mut())).transpose()?;
+            let chunk = ready!(next_chunk(&mut self.chunks, waiter.as_deref_mut())).transpose()?;
             self.left = self
                 .left
                 .saturating_sub(chunk.as_ref().map_or(0, Bytes::len) as u64);
@@ -281,8 +274,7 @@ impl<R: Reader + ?Sized> FileWalk<R> {
         Error::new(ErrorKind::Malformed {
             format: "TFRecord",
             part: None,
-            what: "it is the text of a Git LFS pointer and not the content, which `git lfs pull` brings"
-                .into(),
+            what: lfs::POINTER.into(),
         })
         .named(&self.name)
     }
@@ -297,25 +289,14 @@ fn parser(options: &RecordOptions, compression: Compression, len: u64) -> Parser
     })
 }
 
-impl<R: Reader + ?Sized> Feed<R> {
-    fn next(&mut self, waiter: Waiter<'_, '_>) -> Poll<Option<Result<Bytes>>> {
-        let Some(context) = waiter else {
-            return match self {
-                Feed::Chunks(chunks) => Poll::Ready(chunks.next()),
-                // Iterators become streams and never the other way.
-                Feed::Stream(_) | Feed::Neither => {
-                    Poll::Ready(Some(Err(Error::new(ErrorKind::Abandoned))))
-                }
-            };
-        };
-        *self = match std::mem::replace(self, Feed::Neither) {
-            Feed::Chunks(chunks) => Feed::Stream(chunks.stream()),
-            stream => stream,
-        };
-        match self {
-            Feed::Stream(stream) => Pin::new(stream).poll_next(context),
-            Feed::Chunks(_) | Feed::Neither => Poll::Ready(None),
-        }
+/// The next chunk: waited for, or asked for by a task.
+fn next_chunk<R: Reader + ?Sized>(
+    chunks: &mut Chunks<R>,
+    waiter: Waiter<'_, '_>,
+) -> Poll<Option<Result<Bytes>>> {
+    match waiter {
+        None => Poll::Ready(chunks.next()),
+        Some(context) => chunks.poll_next(context),
     }
 }
 

@@ -3,6 +3,7 @@
 use super::literal::{Literal, dict};
 use super::{Dtype, malformed, unsupported};
 use crate::error::{Error, Result};
+use crate::format::lfs;
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 
@@ -48,6 +49,9 @@ pub(crate) fn header_end(head: &[u8], len: u64) -> Result<u64> {
         wrong("it does not begin as one (b\"\\x93NUMPY\" and a version)")
             .at(0..head.len().min(10) as u64)
     };
+    if lfs::is_pointer(head) {
+        return Err(wrong(lfs::POINTER).at(0..len));
+    }
     let rest = head.strip_prefix(MAGIC).ok_or_else(not)?;
     let (header, from) = match rest {
         [1, 0, a, b, ..] => (u64::from(u16::from_le_bytes([*a, *b])), 10),

@@ -9,6 +9,7 @@ use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
 use super::{FORMAT, check, malformed};
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::lfs;
 
 /// Length of the footer's end: a 4-byte length, and `PAR1`.
 const END: u64 = 8;
@@ -76,6 +77,9 @@ impl Footer {
                     part: None,
                     feature: "encrypted footers".into(),
                 }));
+            }
+            _ if tail.len() as u64 == self.len && lfs::is_pointer(tail) => {
+                return Err(malformed(None, lfs::POINTER));
             }
             _ => {
                 return Err(malformed(

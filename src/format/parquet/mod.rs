@@ -1,20 +1,23 @@
 //! Parquet: which bytes of a file hold what was asked for.
 //!
 //! Bytes go in and wanted ranges come out: [`Footer`] for the metadata, [`Planner`] for the rest. What comes out in the end
-//! is a [`ReadPlan`], which every executor shares.
+//! is a [`ReadPlan`], which every executor shares. `page` and `thrift` look at page headers.
 
 mod bounds;
 mod check;
 mod footer;
 mod index;
 mod leaves;
+mod page;
 mod pieces;
 mod plan;
 mod predicate;
 mod rows;
+mod thrift;
 
 pub(crate) use footer::{Footer, FooterStep};
 pub(crate) use leaves::{leaves_of, roots_of};
+pub(crate) use page::{Levels, PageFault, PageHeader, hadoop_frames, least_bits};
 pub(crate) use pieces::{Chunk, Pieces};
 pub(crate) use plan::{DECODED_GAP, GroupPlan, Planner, ReadPlan, Request, joined};
 pub use plan::{SkipReason, SkippedRows};

@@ -9,7 +9,9 @@ pub use ::safetensors::Dtype;
 use ::safetensors::tensor::Metadata;
 
 use super::malformed;
+use super::unique::check_keys;
 use crate::error::Result;
+use crate::format::lfs;
 
 /// Bytes of the length in front of the header.
 const PREFIX: u64 = 8;
@@ -82,10 +84,8 @@ pub(crate) fn json_range(head: &[u8], len: u64) -> Result<Range<u64>> {
         let what = format!("it has {len} bytes, and a header begins with {PREFIX}");
         return Err(malformed(None, what).at(0..len));
     };
-    if head.starts_with(b"version https://git-lfs") {
-        let what =
-            "it is the pointer that Git LFS leaves in place of a file; fetch the file itself";
-        return Err(malformed(None, what).at(0..len));
+    if lfs::is_pointer(head) {
+        return Err(malformed(None, lfs::POINTER).at(0..len));
     }
     let json = u64::from_le_bytes(*prefix);
     let most = HEADER_MOST.min(len.saturating_sub(PREFIX));
@@ -130,11 +130,13 @@ impl Header {
     ///
     /// # Errors
     /// `Malformed` if it is not what the `safetensors` crate takes: tensors one behind the other, without holes, in
-    /// lengths that follow from type and shape, up to the end of the file.
+    /// lengths that follow from type and shape, up to the end of the file; or if a key comes twice, of which the crate takes the
+    /// last.
     pub(crate) fn parse(json: &[u8], data: u64, len: u64) -> Result<Header> {
         let header = || 0..data;
-        let parsed: Metadata = serde_json::from_slice(json)
-            .map_err(|error| malformed(None, format!("its header: {error}")).at(header()))?;
+        let wrong = |error| malformed(None, format!("its header: {error}")).at(header());
+        check_keys(json).map_err(wrong)?;
+        let parsed: Metadata = serde_json::from_slice(json).map_err(wrong)?;
         let end = data.checked_add(parsed.data_len() as u64);
         if end != Some(len) {
             let bytes = parsed.data_len();
@@ -258,6 +260,22 @@ pub(super) mod tests {
             ("".into(), 0, "EOF"),
             ("\u{7f}{}".into(), 0, "expected value"),
             (r#"{"__metadata__":{"a":1}}"#.into(), 0, "expected a string"),
+            // These the crate takes.
+            (
+                r#"{"__metadata__":{"a":"1","a":"2"}}"#.into(),
+                0,
+                "the key \"a\" comes twice",
+            ),
+            (
+                r#"{"__metadata__":{},"__metadata__":{}}"#.into(),
+                0,
+                "twice",
+            ),
+            (
+                r#"{"t":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"t":{"dtype":"I8","shape":[2],"data_offsets":[0,2]}}"#.into(),
+                2,
+                "the key \"t\" comes twice",
+            ),
         ] {
             let data = 8 + json.len() as u64;
             let error = Header::parse(json.as_bytes(), data, data + len).unwrap_err();

@@ -6,6 +6,7 @@ use std::path::{Component, Path};
 use serde_json::{Map, Value};
 
 use super::malformed;
+use super::unique::check_keys;
 use crate::error::Result;
 
 /// Longest index in bytes. One of 92,000 tensors has 9 MB.
@@ -24,10 +25,11 @@ impl ShardIndex {
     /// Parses an index.
     ///
     /// # Errors
-    /// `Malformed` if it is not an object with a `weight_map` of strings, or names a file outside its folder.
+    /// `Malformed` if it is not an object with a `weight_map` of strings, has a key twice, or names a file outside its folder.
     pub(crate) fn parse(json: &[u8]) -> Result<ShardIndex> {
-        let mut index: Map<String, Value> = serde_json::from_slice(json)
-            .map_err(|error| malformed(None, format!("its index: {error}")))?;
+        let wrong = |error| malformed(None, format!("its index: {error}"));
+        check_keys(json).map_err(wrong)?;
+        let mut index: Map<String, Value> = serde_json::from_slice(json).map_err(wrong)?;
         let Some(Value::Object(weights)) = index.remove("weight_map") else {
             return Err(malformed(None, "its index has no object `weight_map`"));
         };
@@ -115,6 +117,8 @@ mod tests {
             r#"{"weight_map":[]}"#,
             r#"{"weight_map":{"t":1}}"#,
             "{\"weight_map\":{}} x",
+            r#"{"weight_map":{"t":"1.st","t":"2.st"}}"#,
+            r#"{"weight_map":{},"weight_map":{}}"#,
         ] {
             let error = ShardIndex::parse(json.as_bytes()).unwrap_err();
             assert!(

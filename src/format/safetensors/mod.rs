@@ -1,12 +1,13 @@
 //! The header of safetensors files, the index of their shards, and which ranges tensors need.
 //!
 //! The format: <https://huggingface.co/docs/safetensors/index#format>. What is a valid header is decided by the
-//! `safetensors` crate.
+//! `safetensors` crate, but that no key may come twice, which the format asks for and the crate does not check.
 
 mod header;
 mod index;
 mod layout;
 mod plan;
+mod unique;
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -12,9 +12,6 @@ pub(crate) const OVERHEAD: u64 = (HEADER + FOOTER) as u64;
 
 const MASK_DELTA: u32 = 0xa282_ead8;
 
-/// What the text of a Git LFS pointer begins with; see its specification, "The Pointer".
-const LFS: &[u8] = b"version https://git-lfs.github.com/spec/";
-
 /// The length that a header has, or `None` if its checksum is wrong.
 #[inline]
 pub(crate) fn length(header: &[u8; HEADER]) -> Option<u64> {
@@ -43,12 +40,6 @@ pub(crate) fn footer(data: &[u8]) -> [u8; FOOTER] {
 #[inline]
 pub(crate) fn masked_crc(data: &[u8]) -> u32 {
     mask(crc_fast::crc32_iscsi(data))
-}
-
-/// Whether the first bytes of a file are those of a Git LFS pointer. At least a header of them is needed.
-pub(crate) fn is_lfs_pointer(start: &[u8]) -> bool {
-    let n = start.len().min(LFS.len());
-    n >= HEADER && start.get(..n) == LFS.get(..n)
 }
 
 /// A checksum of data that itself holds checksums finds less; hence the rotation and the constant.
@@ -138,15 +129,6 @@ mod tests {
         let masked = crc.rotate_right(15).wrapping_add(0xa282_ead8); // `crc32c.h`
         assert_eq!(masked_crc(b"foo"), masked);
         assert_eq!(masked_crc(b""), MASK_DELTA);
-    }
-
-    #[test]
-    fn a_pointer_of_git_lfs_is_recognised() {
-        let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n";
-        assert!(is_lfs_pointer(pointer));
-        assert!(is_lfs_pointer(&pointer[..HEADER]));
-        assert!(!is_lfs_pointer(&pointer[..HEADER - 1]));
-        assert!(!is_lfs_pointer(b"version http://example.com"));
     }
 
     proptest! {

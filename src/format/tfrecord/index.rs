@@ -6,7 +6,8 @@
 
 use super::frame::{OVERHEAD, masked_crc};
 
-const MAGIC: &[u8; 8] = b"FWTFRIX1";
+/// What it begins with.
+pub(crate) const MAGIC: &[u8; 8] = b"FWTFRIX1";
 /// Magic, the four fields of the identity, count, length of the list.
 const FIELDS: usize = 8 + 8 + 8 + 8 + 4 + 8 + 8;
 const HEADER: usize = FIELDS + 4;

@@ -6,6 +6,7 @@ use super::frame::{self, FOOTER, HEADER, OVERHEAD};
 use super::frames::{Frames, MOST, Place};
 use super::resync::Scan;
 use crate::error::{Error, ErrorKind, RecordCheck, Result};
+use crate::format::lfs;
 
 /// A length past this that does not fit is taken for a wrong length, not for that of a file that was cut.
 const PLAUSIBLE: u64 = 1 << 40;
@@ -361,7 +362,7 @@ impl Parser {
 
     /// Takes note of a corrupt record; `bytes` are what is at hand of it.
     fn meet(&mut self, check: RecordCheck, start: u64, end: u64, bytes: &[u8]) -> Met {
-        let met = if start == 0 && frame::is_lfs_pointer(bytes) {
+        let met = if start == 0 && lfs::is_pointer(bytes) {
             Met::Pointer
         } else {
             Met::Bad(Bad {

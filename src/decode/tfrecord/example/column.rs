@@ -12,7 +12,7 @@ use arrow_schema::{ArrowError, DataType, Field, FieldRef};
 
 use super::schema::{DefaultValues, Feature, Missing, Shape, ValueType};
 use crate::format::tfrecord::example::{
-    BytesValues, Kind, Pieces, Place, Steps, WireError, feature, push_floats, push_int64s,
+    Kind, Pieces, Place, WireError, bytes_values, feature, push_floats, push_int64s, steps,
 };
 
 /// Why a feature of an example does not become a row.
@@ -71,7 +71,7 @@ impl Column {
             Some((offsets, nulls)) => {
                 let found = value.is_some();
                 if let Some(list) = value {
-                    for step in Steps::new(&list) {
+                    for step in steps(&list) {
                         self.leaf.push(Some(step?))?;
                     }
                 } else if self.leaf.missing == Missing::Error {
@@ -144,11 +144,7 @@ impl Leaf {
         let count = feature.count();
         Leaf {
             place,
-            kind: match feature.values {
-                ValueType::Float32 => Kind::Float,
-                ValueType::Int64 | ValueType::Int32 | ValueType::UInt8 => Kind::Int64,
-                ValueType::Binary | ValueType::Utf8 => Kind::Bytes,
-            },
+            kind: feature.values.kind(),
             missing: feature.missing.clone(),
             rows: 0,
             values: Values::new(feature.values, large),
@@ -372,12 +368,12 @@ impl Values {
                 narrow(wide, values)?;
             }
             Values::Binary(binary) => {
-                for value in BytesValues::new(place, lists) {
+                for value in bytes_values(place, lists) {
                     binary.push(value?)?;
                 }
             }
             Values::Utf8(binary) => {
-                for value in BytesValues::new(place, lists) {
+                for value in bytes_values(place, lists) {
                     let value = value?;
                     std::str::from_utf8(value).map_err(|_| Fault::Utf8)?;
                     binary.push(value)?;

@@ -10,7 +10,7 @@ use super::column::{Column, Fault};
 use super::keys::Keys;
 use super::schema::{ExampleSchema, Feature};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::tfrecord::example::{Pieces, Place, Steps, WireError, check_feature, walk};
+use crate::format::tfrecord::example::{Pieces, Place, WireError, check_feature, steps, walk};
 
 /// Decodes `tf.train.Example`s or `SequenceExample`s, one record a row, into the columns of an [`ExampleSchema`].
 ///
@@ -263,7 +263,7 @@ pub(super) fn format_name(sequence: bool) -> &'static str {
 fn check(place: Place, replaced: &Pieces<'_>) -> Result<(), WireError> {
     match place {
         Place::Context => check_feature(place, replaced),
-        Place::Lists => Steps::new(replaced).try_for_each(|step| check_feature(place, &step?)),
+        Place::Lists => steps(replaced).try_for_each(|step| check_feature(place, &step?)),
     }
 }
 

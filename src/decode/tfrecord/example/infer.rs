@@ -8,7 +8,7 @@ use super::decoder::format_name;
 use super::schema::{ExampleSchema, Feature, ValueType};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::tfrecord::example::{
-    Kind, Pieces, Place, Steps, WireError, check_feature, count, feature, walk,
+    Kind, Pieces, Place, WireError, check_feature, count, feature, steps, walk,
 };
 
 impl ExampleSchema {
@@ -158,7 +158,7 @@ fn features<'p, 'a>(
     value: &'p Pieces<'a>,
 ) -> impl Iterator<Item = Result<Pieces<'a>, WireError>> + use<'p, 'a> {
     let itself = (listed == Listed::Context).then(|| Ok(value.clone()));
-    let steps = (listed == Listed::List).then(|| Steps::new(value));
+    let steps = (listed == Listed::List).then(|| steps(value));
     itself.into_iter().chain(steps.into_iter().flatten())
 }
 

@@ -161,7 +161,7 @@ impl Shared {
 
     fn serve(&self, mut decoder: ExampleDecoder) {
         while let Some((number, job)) = self.begin() {
-            let decoded = contained(|| job.decode(&mut decoder));
+            let decoded = contained("feedwater", || job.decode(&mut decoder));
             let failed = decoded.is_err();
             self.finish(number, decoded.unwrap_or_else(Done::from));
             if failed {
@@ -186,7 +186,7 @@ impl Shared {
         let number = state.begun;
         state.begun += 1;
         drop(state);
-        let job = contained(|| pull.next());
+        let job = contained("the reader or feedwater", || pull.next());
         let mut state = self.lock();
         if pull.skipped().records() != state.skipped.records() {
             state.skipped = pull.skipped().clone();
@@ -230,11 +230,11 @@ impl From<Error> for Done {
     }
 }
 
-/// A panic, of a reader that others wrote or of this crate, as an error: who waits has to be told.
-fn contained<T>(work: impl FnOnce() -> T) -> Result<T> {
+/// A panic as an error, since who waits has to be told. `library`: whose code runs.
+fn contained<T>(library: &'static str, work: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
         Error::new(ErrorKind::Panicked {
-            library: "the reader, or this crate,",
+            library,
             part: None,
             message: panics::message(payload),
         })

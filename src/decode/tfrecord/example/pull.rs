@@ -3,22 +3,31 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::task::Poll;
 
 use super::decoder::ExampleDecoder;
 use super::pool::Done;
+use crate::decode::tfrecord::walk::Waiter;
 use crate::decode::tfrecord::{FrameBatches, Skipped};
 use crate::error::{Error, Result};
 use crate::format::tfrecord::frame::OVERHEAD;
 use crate::format::tfrecord::frames::Frames;
 use crate::reader::Reader;
 
-/// Where records come from. `next` blocks.
-pub(super) trait Source: Iterator<Item = Result<Frames>> + Send {
+/// Where records come from.
+pub(super) trait Source: Send {
+    /// The next ones. Without a task to wake it blocks, and is never pending.
+    fn next(&mut self, waiter: Waiter<'_, '_>) -> Poll<Option<Result<Frames>>>;
+
     /// The corrupt records that were left out so far.
     fn skipped(&self) -> &Skipped;
 }
 
 impl<R: Reader + ?Sized> Source for FrameBatches<R> {
+    fn next(&mut self, waiter: Waiter<'_, '_>) -> Poll<Option<Result<Frames>>> {
+        self.poll(waiter)
+    }
+
     fn skipped(&self) -> &Skipped {
         FrameBatches::skipped(self)
     }
@@ -117,7 +126,10 @@ impl Pull {
     fn frames(&mut self) -> Option<Result<Frames>> {
         match self.first.pop_front() {
             Some(frames) => Some(Ok(frames)),
-            None => self.source.next(),
+            None => match self.source.next(None) {
+                Poll::Ready(frames) => frames,
+                Poll::Pending => None,
+            },
         }
     }
 }

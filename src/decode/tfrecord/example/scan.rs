@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,7 +16,8 @@ use super::infer::Inference;
 use super::pool::Pool;
 use super::pull::{Cut, Pull, Source, place};
 use super::schema::ExampleSchema;
-use crate::decode::tfrecord::{RecordOptions, Set, Skipped};
+use crate::decode::tfrecord::{RecordOptions, ShardSet, Skipped};
+use crate::decode::wait::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::tfrecord::frames::Frames;
 use crate::reader::Reader;
@@ -45,7 +47,7 @@ pub fn examples<R: Reader + ?Sized>(reader: Arc<R>) -> ExampleScan {
     ExampleScan::new(reader, &RecordOptions::new())
 }
 
-/// How examples become record batches. Made by [`examples`] or [`ExampleScan::set`], run by [`batches`](Self::batches).
+/// How examples become record batches. Made by [`examples`] or [`ExampleScan::of_shards`], run by [`batches`](Self::batches).
 ///
 /// Threads of its own cut the file into batches of records, one after the other, and decode these side by side: see
 /// [`ExampleDecoder`] for what that does. They stop when they are [`ahead`](Self::ahead) batches ahead of what was taken, and end
@@ -70,7 +72,7 @@ impl ExampleScan {
     }
 
     /// The examples in the records of all files of `set`.
-    pub fn set(set: &Set, options: &RecordOptions) -> Self {
+    pub fn of_shards(set: &ShardSet, options: &RecordOptions) -> Self {
         let names = set.paths().iter();
         let names = names.map(|path| path.to_string_lossy().into()).collect();
         ExampleScan::of(Box::new(set.frames(options)), names)
@@ -130,19 +132,43 @@ impl ExampleScan {
         self
     }
 
-    /// The batches, in the order of the records. Where a schema is to be inferred, this reads the first examples, and blocks
-    /// until they are there; else nothing is read before the first batch is asked for.
+    /// The batches, in the order of the records. Where a schema is to be inferred, this reads the first examples, and parks
+    /// this thread until they are there; else nothing is read before the first batch is asked for.
     ///
     /// # Errors
     /// As [`ExampleSchema::arrow_schema`] for a schema that was given, as [`ExampleSchema::infer`] and those of reading for one that is
     /// inferred; [`ErrorKind::NotFound`] if it is to be inferred and there is no record; [`ErrorKind::InvalidOption`] for batches of
     /// no rows, no threads, no batches ahead, and a schema from no examples.
-    pub fn batches(mut self) -> Result<ExampleBatches> {
+    pub fn batches(self) -> Result<ExampleBatches> {
+        block_on(self.batches_async())
+    }
+
+    /// The same in a task: [`batches`](Self::batches) on any executor, without blocking it. Take them by
+    /// [`ExampleBatches::stream`].
+    ///
+    /// ```
+    /// # use std::error::Error;
+    /// # use std::sync::Arc;
+    /// # async fn read(reader: Arc<feedwater::Opened>) -> Result<(), Box<dyn Error>> {
+    /// use feedwater::tfrecord;
+    /// use futures::StreamExt;
+    ///
+    /// let mut batches = tfrecord::examples(reader).batches_async().await?.stream();
+    /// while let Some(batch) = batches.next().await {
+    ///     println!("{} rows", batch?.num_rows());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`batches`](Self::batches).
+    pub async fn batches_async(mut self) -> Result<ExampleBatches> {
         self.check()?;
         let mut first = Vec::new();
         let schema = match self.schema.take() {
             Some(schema) => schema,
-            None => self.infer(&mut first)?,
+            None => self.infer(&mut first).await?,
         };
         let threads = self.threads.unwrap_or_else(|| {
             std::thread::available_parallelism().map_or(1, |threads| threads.get().min(8))
@@ -182,10 +208,10 @@ impl ExampleScan {
     }
 
     /// The schema of the first examples, which are read into `first`.
-    fn infer(&mut self, first: &mut Vec<Frames>) -> Result<ExampleSchema> {
+    async fn infer(&mut self, first: &mut Vec<Frames>) -> Result<ExampleSchema> {
         let mut inference = Inference::default();
         while inference.examples < self.infer_from {
-            let Some(frames) = self.source.next() else {
+            let Some(frames) = poll_fn(|cx| self.source.next(Some(cx))).await else {
                 break;
             };
             let frames = frames?;
@@ -343,6 +369,7 @@ mod tests {
 
     use super::*;
     use crate::decode::tfrecord::example::{Feature, ValueType};
+    use crate::decode::tfrecord::walk::Waiter;
     use crate::format::tfrecord::frames::Place;
 
     /// Long enough for any machine; only a hang reaches it.
@@ -358,25 +385,21 @@ mod tests {
         dropped: mpsc::Sender<()>,
     }
 
-    impl Iterator for Endless {
-        type Item = Result<Frames>;
-
-        fn next(&mut self) -> Option<Self::Item> {
+    impl Source for Endless {
+        fn next(&mut self, _: Waiter<'_, '_>) -> Poll<Option<Result<Frames>>> {
             assert!(self.pulled != self.panics_at, "a bug");
             let most = self.taken.load(Ordering::SeqCst) + self.ahead;
             assert!(self.pulled < most, "more ahead than {}", self.ahead);
             self.pulled += 1;
-            Some(Ok(Frames {
+            Poll::Ready(Some(Ok(Frames {
                 block: Bytes::from_static(&[0; 16]),
                 places: vec![Place { start: 12, len: 0 }],
                 first: self.pulled as u64 - 1,
                 base: 0,
                 shard: 0,
-            }))
+            })))
         }
-    }
 
-    impl Source for Endless {
         fn skipped(&self) -> &Skipped {
             &self.skipped
         }
@@ -434,10 +457,14 @@ mod tests {
             assert_eq!(batches.next().unwrap().unwrap().num_rows(), 1);
         }
         let error = batches.next().unwrap().unwrap_err();
-        let ErrorKind::Panicked { message, .. } = error.kind() else {
-            panic!("{error}");
-        };
-        assert_eq!(&**message, "a bug");
+        assert!(
+            matches!(error.kind(), ErrorKind::Panicked { .. }),
+            "{error}"
+        );
+        assert_eq!(
+            error.to_string(),
+            "the reader or feedwater panicked while it decoded: a bug"
+        );
         assert!(batches.next().is_none());
         drop(batches);
         gone.recv_timeout(PATIENCE).unwrap();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::tfrecord::example::Kind;
 
 /// Which features of `tf.train.Example`s or `SequenceExample`s become columns, and of what type.
 ///
@@ -356,6 +357,15 @@ fn invalid(name: &str, what: &str) -> Error {
 }
 
 impl ValueType {
+    /// The list that a feature has to have.
+    pub(super) fn kind(self) -> Kind {
+        match self {
+            ValueType::Float32 => Kind::Float,
+            ValueType::Int64 | ValueType::Int32 | ValueType::UInt8 => Kind::Int64,
+            ValueType::Binary | ValueType::Utf8 => Kind::Bytes,
+        }
+    }
+
     pub(super) fn data_type(self, large: bool) -> DataType {
         match self {
             ValueType::Float32 => DataType::Float32,

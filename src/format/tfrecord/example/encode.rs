@@ -1,9 +1,10 @@
 //! Encoding of features: lengths first, as each message begins with its own.
 
-/// The key of field 1 with a length: of `Example.features`, of an entry of a map, and of a name in it.
+/// The key of field 1 with a length: of `Example.features` and `SequenceExample.context`, of an entry of a map and of a name in
+/// it, of a step.
 pub(crate) const LEN_1: u8 = 0x0a;
-/// The key of field 2 with a length: of a value in an entry of a map.
-const LEN_2: u8 = 0x12;
+/// The key of field 2 with a length: of `SequenceExample.feature_lists`, and of a value in an entry of a map.
+pub(crate) const LEN_2: u8 = 0x12;
 
 /// Bytes of a varint.
 #[inline]

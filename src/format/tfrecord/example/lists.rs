@@ -1,6 +1,6 @@
 //! The values in the lists of features.
 
-use super::walk::{Kind, Pieces, Place, list_depth};
+use super::walk::{Kind, Pieces, Place, Repeated, list_depth};
 use super::wire::{Cursor, FIXED32, LEN, VARINT, WireError, expect};
 
 /// Appends the values of a `FloatList`.
@@ -29,11 +29,17 @@ pub(crate) fn push_int64s(
     Ok(())
 }
 
+/// The values of a `BytesList`.
+#[inline]
+pub(crate) fn bytes_values<'p, 'a>(place: Place, lists: &'p Pieces<'a>) -> Repeated<'p, 'a> {
+    Repeated::new(lists, list_depth(place))
+}
+
 /// How many values the list has; that it is a list, all of it.
 pub(crate) fn count(place: Place, kind: Kind, lists: &Pieces<'_>) -> Result<usize, WireError> {
     let mut values = 0;
     if kind == Kind::Bytes {
-        for value in BytesValues::new(place, lists) {
+        for value in bytes_values(place, lists) {
             let _: &[u8] = value?;
             values += 1;
         }
@@ -149,58 +155,6 @@ fn squeeze(word: u64) -> u64 {
     let x = (x & 0x007f_007f_007f_007f) | ((x & 0x7f00_7f00_7f00_7f00) >> 1);
     let x = (x & 0x0000_3fff_0000_3fff) | ((x & 0x3fff_0000_3fff_0000) >> 2);
     (x & 0x0000_0000_0fff_ffff) | ((x & 0x0fff_ffff_0000_0000) >> 4)
-}
-
-/// The values of a `BytesList`.
-#[derive(Debug)]
-pub(crate) struct BytesValues<'p, 'a> {
-    place: Place,
-    pieces: std::slice::Iter<'p, &'a [u8]>,
-    cursor: Cursor<'a>,
-}
-
-impl<'p, 'a> BytesValues<'p, 'a> {
-    #[inline]
-    pub(crate) fn new(place: Place, lists: &'p Pieces<'a>) -> Self {
-        BytesValues {
-            place,
-            pieces: lists.as_slice().iter(),
-            cursor: Cursor(&[]),
-        }
-    }
-
-    #[inline]
-    fn value(&mut self) -> Result<Option<&'a [u8]>, WireError> {
-        loop {
-            if self.cursor.is_empty() {
-                let Some(piece) = self.pieces.next() else {
-                    return Ok(None);
-                };
-                self.cursor = Cursor(piece);
-                continue;
-            }
-            let (field, wire) = self.cursor.key()?;
-            if field == 1 {
-                expect(field, wire, LEN)?;
-                return self.cursor.bytes().map(Some);
-            }
-            self.cursor.skip(field, wire, list_depth(self.place))?;
-        }
-    }
-}
-
-impl<'a> Iterator for BytesValues<'_, 'a> {
-    type Item = Result<&'a [u8], WireError>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        let value = self.value().transpose()?;
-        if value.is_err() {
-            // The rest cannot be found any more.
-            (self.cursor, self.pieces) = (Cursor(&[]), [].iter());
-        }
-        Some(value)
-    }
 }
 
 #[cfg(test)]

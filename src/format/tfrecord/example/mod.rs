@@ -24,9 +24,9 @@ mod walk;
 mod wire;
 
 pub(crate) use encode::{
-    LEN_1, entry_len, field_len, packed_len, put_bytes_list, put_entry, put_field, put_float_list,
-    put_int64_list, varint_len,
+    LEN_1, LEN_2, entry_len, field_len, packed_len, put_bytes_list, put_entry, put_field,
+    put_float_list, put_int64_list, varint_len,
 };
-pub(crate) use lists::{BytesValues, count, push_floats, push_int64s};
-pub(crate) use walk::{Kind, Pieces, Place, Steps, check_feature, feature, walk};
+pub(crate) use lists::{bytes_values, count, push_floats, push_int64s};
+pub(crate) use walk::{Kind, Pieces, Place, check_feature, feature, steps, walk};
 pub(crate) use wire::WireError;

@@ -215,21 +215,34 @@ pub(super) const fn list_depth(place: Place) -> u8 {
 }
 
 /// The `Feature`s of a `FeatureList`.
-#[derive(Debug)]
-pub(crate) struct Steps<'p, 'a> {
-    pieces: std::slice::Iter<'p, &'a [u8]>,
-    cursor: Cursor<'a>,
+pub(crate) fn steps<'p, 'a>(
+    list: &'p Pieces<'a>,
+) -> impl Iterator<Item = Result<Pieces<'a>, WireError>> + use<'p, 'a> {
+    Repeated::new(list, DEPTH - 3).map(|step| step.map(Pieces::One))
 }
 
-impl<'p, 'a> Steps<'p, 'a> {
-    pub(crate) fn new(list: &'p Pieces<'a>) -> Self {
-        Steps {
-            pieces: list.as_slice().iter(),
+/// The values of a repeated field: of field 1 of a message, each with a length. Other fields are skipped. After an error there
+/// are no more.
+#[derive(Debug)]
+pub(crate) struct Repeated<'p, 'a> {
+    pieces: std::slice::Iter<'p, &'a [u8]>,
+    cursor: Cursor<'a>,
+    depth: u8,
+}
+
+impl<'p, 'a> Repeated<'p, 'a> {
+    /// `depth`: how much deeper groups may lie inside the message.
+    #[inline]
+    pub(super) fn new(message: &'p Pieces<'a>, depth: u8) -> Self {
+        Repeated {
+            pieces: message.as_slice().iter(),
             cursor: Cursor(&[]),
+            depth,
         }
     }
 
-    fn step(&mut self) -> Result<Option<&'a [u8]>, WireError> {
+    #[inline]
+    fn value(&mut self) -> Result<Option<&'a [u8]>, WireError> {
         loop {
             if self.cursor.is_empty() {
                 let Some(piece) = self.pieces.next() else {
@@ -243,20 +256,21 @@ impl<'p, 'a> Steps<'p, 'a> {
                 expect(field, wire, LEN)?;
                 return self.cursor.bytes().map(Some);
             }
-            self.cursor.skip(field, wire, DEPTH - 3)?;
+            self.cursor.skip(field, wire, self.depth)?;
         }
     }
 }
 
-impl<'a> Iterator for Steps<'_, 'a> {
-    type Item = Result<Pieces<'a>, WireError>;
+impl<'a> Iterator for Repeated<'_, 'a> {
+    type Item = Result<&'a [u8], WireError>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let step = self.step().transpose()?;
-        if step.is_err() {
+        let value = self.value().transpose()?;
+        if value.is_err() {
             // The rest cannot be found any more.
             (self.cursor, self.pieces) = (Cursor(&[]), [].iter());
         }
-        Some(step.map(Pieces::One))
+        Some(value)
     }
 }

@@ -18,7 +18,7 @@ const MOST_NAMED: usize = 10;
 /// Files that are read one after the other, in order. The next one is opened while the current one is read.
 ///
 /// ```
-/// use feedwater::tfrecord::{RecordOptions, Set, Writer};
+/// use feedwater::tfrecord::{RecordOptions, ShardSet, Writer};
 ///
 /// # let dir = tempfile::tempdir()?;
 /// for shard in 0..3 {
@@ -27,7 +27,7 @@ const MOST_NAMED: usize = 10;
 ///     writer.write(&[shard])?;
 ///     writer.commit()?;
 /// }
-/// let set = Set::find(dir.path().join("train@3"))?; // or "train-*", or the name of any of them
+/// let set = ShardSet::find(dir.path().join("train@3"))?; // or "train-*", or the name of any of them
 /// for record in set.records(&RecordOptions::new()) {
 ///     let record = record?;
 ///     assert_eq!((record.number, record.data[0] as usize), (0, record.shard));
@@ -36,15 +36,15 @@ const MOST_NAMED: usize = 10;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct Set {
+pub struct ShardSet {
     paths: Arc<[PathBuf]>,
     open: OpenOptions,
 }
 
-impl Set {
+impl ShardSet {
     /// These files, in this order. Whether they are there shows when they are opened.
     pub fn of<P: Into<PathBuf>>(paths: impl IntoIterator<Item = P>) -> Self {
-        Set {
+        ShardSet {
             paths: paths.into_iter().map(Into::into).collect(),
             open: OpenOptions::default(),
         }
@@ -59,7 +59,8 @@ impl Set {
     ///   missing;
     /// - any other name, and a name that exists as it stands and is no shard's: that file.
     ///
-    /// Costs one `stat` for each shard, or reading the directories.
+    /// Costs one `stat` for each shard, or reading the directories, on this thread: from a task, call it where your executor lets
+    /// threads block (`spawn_blocking` of tokio).
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound), naming shards that are missing, or if nothing matches;
@@ -69,7 +70,7 @@ impl Set {
         let path = name.as_ref();
         let place = |error: Error| error.named(&path.to_string_lossy().into());
         let paths = find(path).map_err(place)?;
-        Ok(Set::of(paths))
+        Ok(ShardSet::of(paths))
     }
 
     /// Opens the files with these options. Default: as [`open`](crate::open()).
@@ -100,9 +101,11 @@ impl Set {
     }
 }
 
-impl fmt::Debug for Set {
+impl fmt::Debug for ShardSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Set").field("paths", &self.paths).finish()
+        f.debug_struct("ShardSet")
+            .field("paths", &self.paths)
+            .finish()
     }
 }
 

@@ -24,16 +24,9 @@ pub(super) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Parks this thread until `future` is done, or somebody unparks it after `stopped` has become true: then `None`.
-pub(super) fn block_on_unless<F: Future>(
-    future: F,
-    stopped: impl Fn() -> bool,
-) -> Option<F::Output> {
-    drive(future, || stopped().then_some(())).ok()
-}
-
-/// Polls `future` until it is done, or there is a reason to stop; parks this thread in between.
-fn drive<F: Future, S>(future: F, stop: impl Fn() -> Option<S>) -> Result<F::Output, S> {
+/// Polls `future` until it is done, or there is a reason to stop; parks this thread in between. Whoever brings the reason
+/// unparks it.
+pub(super) fn drive<F: Future, S>(future: F, stop: impl Fn() -> Option<S>) -> Result<F::Output, S> {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut context = Context::from_waker(&waker);
