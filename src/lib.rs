@@ -28,6 +28,7 @@
 //! | bytes in the memory of an NVIDIA GPU | `cuda::Device`, [`OpenOptions::device`] (feature `cuda`) |
 //! | bytes on another device | [`Staged`], [`Transfer`] |
 //! | an engine of your own | [`Reader`], [`Batch::start`], and `conformance` (feature `testing`) |
+//! | attributes, listings and footers known already | `cache::MetadataCache` (feature `cache`) |
 //! | threads, rings and memory with bounds of your own | [`Engine`] |
 //! | columns of Parquet files | `parquet::scan` (feature `parquet`) |
 //! | records of TFRecord files, and columns of the examples in them | `tfrecord::records`, `tfrecord::examples` (feature `tfrecord`) |
@@ -52,8 +53,9 @@
 //!
 //! # Features
 //! `io-uring` (default) brings reads by the kernel's rings (Linux), `mmap` (default) views of mappings, `parquet`,
-//! `tfrecord`, `safetensors` and `npy` the decoding of these formats, `cuda` memory of NVIDIA GPUs as a destination (found at run
-//! time: it builds everywhere, and needs nothing installed), `testing` the conformance suite and fault injection; `full` all. A feature only adds.
+//! `tfrecord`, `safetensors` and `npy` the decoding of these formats, `cache` what is known of files already, `cuda` memory of NVIDIA
+//! GPUs as a destination (found at run time: it builds everywhere, and needs nothing installed), `testing` the conformance suite and
+//! fault injection; `full` all. A feature only adds.
 //!
 //! Types of other crates that are part of this crate's interface: `bytes` 1; with `parquet` and `tfrecord` those of
 //! `arrow-array` and `arrow-schema` 60, with `parquet` also of `parquet` 60, with `safetensors` the `Dtype` of
@@ -69,6 +71,8 @@ compile_error!("feedwater needs a Unix: it reads by position from file descripto
 
 mod backend;
 mod buffer;
+#[cfg(feature = "cache")]
+pub mod cache;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod decode;

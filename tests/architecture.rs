@@ -26,6 +26,12 @@ const LAYERS: &[(&str, &[&str])] = &[
         "files",
         &["open", "reader", "buffer", "error", "version", "sys"],
     ),
+    (
+        "cache",
+        &[
+            "files", "open", "reader", "buffer", "error", "version", "sys",
+        ],
+    ),
     ("write", &["reader", "buffer", "error", "version", "sys"]),
     ("format", &["error"]),
     (

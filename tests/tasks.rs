@@ -205,8 +205,7 @@ fn schemas_of_examples_are_inferred() {
                 .to_vec()
         });
         let rows: Vec<Vec<i64>> = rows.collect().await;
-        let rows = rows.concat();
-        rows
+        rows.concat()
     });
     assert_eq!(rows, (0..500).collect::<Vec<i64>>());
     assert!(answered > 10, "{answered}");

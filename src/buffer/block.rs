@@ -204,6 +204,16 @@ impl BlockMut {
         Ok(())
     }
 
+    /// Takes back all of the memory that it is a piece of, if every other piece is gone. `false`: some are not.
+    pub(crate) fn reclaim(&mut self) -> bool {
+        let Some(memory) = Arc::get_mut(&mut self.owner) else {
+            return false;
+        };
+        self.range = 0..memory.len();
+        self.filled = 0;
+        true
+    }
+
     /// Forgets what was filled, to use the block again.
     pub fn clear(&mut self) {
         self.filled = 0;

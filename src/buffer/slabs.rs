@@ -1,5 +1,6 @@
 //! Memory for many small things: pieces of shared blocks, handed out one after the other.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::block::BlockMut;
@@ -15,14 +16,27 @@ pub(crate) const SHARED_MOST: usize = 64 << 10;
 /// Where pieces begin: no two are in one line of a cache.
 const ALIGN: usize = 64;
 
+/// Blocks that are cut at once.
+const RESTS: usize = 4;
+
+/// Another number for each thread.
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    NUMBER.with(|number| *number)
+}
+
 /// Hands out small blocks that share memory with their neighbours, and large ones from the pool.
 ///
 /// A shared block goes back to its pool when the last of its pieces is dropped.
 #[derive(Debug)]
 pub(crate) struct Slabs {
     pool: Pool,
-    /// What is left of the block that pieces are cut from. `None`: there is none yet.
-    rest: Mutex<Option<BlockMut>>,
+    /// What is left of the blocks that pieces are cut from: of several, so that threads rarely meet, and each stays in
+    /// memory that its processor has at hand. `None`: there is none yet.
+    rests: [Mutex<Option<BlockMut>>; RESTS],
     shares: bool,
 }
 
@@ -31,7 +45,7 @@ impl Slabs {
     pub(crate) fn new(pool: Pool, shares: bool) -> Self {
         Slabs {
             pool,
-            rest: Mutex::new(None),
+            rests: Default::default(),
             shares,
         }
     }
@@ -52,9 +66,17 @@ impl Slabs {
             };
         }
         let wanted = len.next_multiple_of(ALIGN);
-        let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(slab) = rest.as_mut().filter(|slab| slab.len() >= wanted) {
-            return Ok(slab.split_to(wanted).split_to(len));
+        let rest = self.rests.get(thread_number() % RESTS);
+        let Some(rest) = rest else {
+            return Ok(BlockMut::with_capacity(len)); // not reached
+        };
+        let mut rest = rest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slab) = &mut *rest {
+            // What was handed out may be back: then from the start, in memory that was just used.
+            slab.reclaim();
+            if slab.len() >= wanted {
+                return Ok(slab.split_to(wanted).split_to(len));
+            }
         }
         let mut slab = self.pool.take_over_cap(SLAB)?;
         let piece = slab.split_to(wanted).split_to(len);
@@ -97,6 +119,25 @@ mod tests {
         assert_eq!(pool.stats().kept, 0, "one piece holds it");
         pieces.clear();
         assert_eq!(pool.stats().kept, SLAB);
+    }
+
+    #[test]
+    fn when_all_pieces_are_back_it_begins_again() {
+        let pool = Pool::default();
+        let slabs = Slabs::new(pool.clone(), true);
+        let first = slabs.take(5000).unwrap().unfilled_ptr();
+        let held = slabs.take(5000).unwrap();
+        assert_eq!(held.unfilled_ptr(), first);
+        assert_ne!(
+            slabs.take(5000).unwrap().unfilled_ptr(),
+            first,
+            "one is held"
+        );
+        drop(held);
+        for _ in 0..1000 {
+            assert_eq!(slabs.take(SHARED_MOST).unwrap().unfilled_ptr(), first);
+        }
+        assert_eq!(pool.stats().allocated, 1);
     }
 
     #[test]

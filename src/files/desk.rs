@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::options::Options;
 use crate::buffer::{BlockMut, Slabs};
@@ -53,6 +53,8 @@ pub(super) struct Desk {
     /// The file that is delivered next, if the order is that of the paths. It is never kept waiting for room that
     /// those behind it have.
     pub(super) head: AtomicU64,
+    /// The file system of the first file, which most files are on.
+    first_known: OnceLock<(u64, FileSystem)>,
     known: Mutex<Vec<(u64, FileSystem)>>,
     /// The `st_dev` of a file in each directory (by the hash of its path) that has files on a device of this machine.
     /// Never wrong by much: a file that is elsewhere all the same is noticed before it is read.
@@ -71,6 +73,7 @@ impl Desk {
             bytes: AtomicU64::new(0),
             most_bytes: AtomicU64::new(0),
             head: AtomicU64::new(if options.in_order { 0 } else { u64::MAX }),
+            first_known: OnceLock::new(),
             known: Mutex::default(),
             dirs: Mutex::default(),
             learns: AtomicBool::new(false),
@@ -113,7 +116,7 @@ impl Desk {
         let now = before.saturating_add(len);
         let fits = before == 0 || now <= self.options.window_bytes;
         if fits || index == self.head.load(Ordering::Relaxed) {
-            self.most_bytes.fetch_max(now, Ordering::Relaxed);
+            self.note(now);
             return true;
         }
         self.release(len);
@@ -123,8 +126,14 @@ impl Desk {
     /// Notes bytes that are there already.
     pub(super) fn hold(&self, len: u64) {
         let before = self.bytes.fetch_add(len, Ordering::Relaxed);
-        self.most_bytes
-            .fetch_max(before.saturating_add(len), Ordering::Relaxed);
+        self.note(before.saturating_add(len));
+    }
+
+    fn note(&self, bytes: u64) {
+        // Written to only if it is more: it is looked at by all.
+        if bytes > self.most_bytes.load(Ordering::Relaxed) {
+            self.most_bytes.fetch_max(bytes, Ordering::Relaxed);
+        }
     }
 
     /// Bytes were taken, or are not wanted.
@@ -150,6 +159,9 @@ impl Desk {
             return Ok(known);
         }
         let found = sys::file_system(fd).map_err(|error| Error::io("fstatfs", error))?;
+        if self.first_known.set((dev, found)).is_ok() {
+            return Ok(found);
+        }
         let mut known = self.lock_known();
         if known.len() >= KNOWN_MOST {
             known.swap_remove(0);
@@ -159,6 +171,11 @@ impl Desk {
     }
 
     pub(super) fn known_file_system(&self, dev: u64) -> Option<FileSystem> {
+        if let Some((id, known)) = self.first_known.get()
+            && *id == dev
+        {
+            return Some(*known);
+        }
         let known = self.lock_known();
         let found = known.iter().find(|(id, _)| *id == dev);
         found.map(|(_, file_system)| *file_system)

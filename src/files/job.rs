@@ -20,11 +20,11 @@ use crate::open::{Work, no_rings};
 use crate::sys;
 
 /// Files that a thread takes at once, at most.
-const PORTION: usize = 16;
+const PORTION: usize = 8;
 
 /// Files that are in memory are read so far ahead of the one who takes them, by threads. More would leave the caches of
 /// the processor before they are taken.
-const WARM_AHEAD: usize = 64;
+const WARM_AHEAD: usize = 24;
 
 /// So many files on the spot, one after the other, and there is work for several processors.
 const MANY: u32 = 32;
@@ -42,13 +42,13 @@ pub(super) struct Job<T> {
     pub(super) desk: Desk,
     state: Mutex<State<T>>,
     arrived: Condvar,
-    pub(super) counts: Counts,
     /// What was not in memory lately.
     pub(super) cold: AtomicBool,
     processors: usize,
 }
 
 pub(super) struct State<T> {
+    counts: Counts,
     pub(super) queue: VecDeque<Task>,
     /// Not read, as there was no room: with their sizes.
     parked: Vec<(Task, u64)>,
@@ -84,6 +84,7 @@ impl<T: Ask> Job<T> {
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
         Arc::new(Job {
             state: Mutex::new(State {
+                counts: Counts::default(),
                 queue: VecDeque::new(),
                 parked: Vec::new(),
                 begun: HashMap::new(),
@@ -108,7 +109,6 @@ impl<T: Ask> Job<T> {
             )),
             desk: Desk::new(options),
             arrived: Condvar::new(),
-            counts: Counts::default(),
             processors,
         })
     }
@@ -134,9 +134,10 @@ impl<T: Ask> Job<T> {
     }
 
     pub(super) fn report(&self) -> FilesReport {
-        let mut report = self.counts.report();
+        let state = self.lock();
+        let mut report = state.counts.report();
         report.most_bytes = self.desk.most_bytes();
-        report.no_rings = self.lock().no_rings.clone();
+        report.no_rings = state.no_rings.clone();
         report
     }
 
@@ -339,7 +340,7 @@ impl<T: Ask> Job<T> {
                 state.requeue(task);
                 if cold {
                     self.cold.store(true, Ordering::Relaxed);
-                    self.counts.cold.fetch_add(1, Ordering::Relaxed);
+                    state.counts.add_cold();
                     state.warm_run = 0;
                     state.back_off = (state.back_off * 2).clamp(1, BACK_OFF);
                     state.cooldown = state.back_off;
@@ -372,7 +373,7 @@ impl<T: Ask> Job<T> {
             }
             Attempt::Done(result) => {
                 let bytes = result.as_ref().ok().map(Ask::bytes);
-                self.counts.add(way, bytes);
+                state.counts.add(way, bytes);
                 let named = |error: Error| {
                     let name = task.path.to_string_lossy().into();
                     error.named(&name).by(way.engine())
@@ -403,7 +404,7 @@ impl<T: Ask> Job<T> {
                 ..task
             }),
             Attempt::NoRoom(len) => {
-                self.counts.put_off.fetch_add(1, Ordering::Relaxed);
+                state.counts.add_put_off();
                 state.parked.push((task, len));
             }
         }

@@ -1,7 +1,6 @@
 //! What was done for many files, and by which way.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Refusal;
 
@@ -100,40 +99,34 @@ impl fmt::Display for FilesReport {
 }
 
 /// What a report is made of.
-#[derive(Debug, Default)]
-pub(super) struct Counts {
-    ways: [AtomicU64; FilesWay::ALL.len()],
-    bytes: AtomicU64,
-    errors: AtomicU64,
-    pub(super) cold: AtomicU64,
-    pub(super) put_off: AtomicU64,
-}
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts(FilesReport);
 
 impl Counts {
     /// One more result; the bytes of its content, or `None` for an error.
-    pub(super) fn add(&self, way: FilesWay, bytes: Option<u64>) {
+    pub(super) fn add(&mut self, way: FilesWay, bytes: Option<u64>) {
         let at = FilesWay::ALL.iter().position(|w| *w == way);
-        if let Some(count) = at.and_then(|at| self.ways.get(at)) {
-            count.fetch_add(1, Ordering::Relaxed);
+        if let Some(count) = at.and_then(|at| self.0.ways.get_mut(at)) {
+            *count += 1;
         }
+        self.0.files += 1;
         match bytes {
-            Some(bytes) => self.bytes.fetch_add(bytes, Ordering::Relaxed),
-            None => self.errors.fetch_add(1, Ordering::Relaxed),
-        };
+            Some(bytes) => self.0.bytes += bytes,
+            None => self.0.errors += 1,
+        }
+    }
+
+    /// One more file that is not in memory.
+    pub(super) fn add_cold(&mut self) {
+        self.0.cold += 1;
+    }
+
+    /// One more file that there was no room for.
+    pub(super) fn add_put_off(&mut self) {
+        self.0.put_off += 1;
     }
 
     pub(super) fn report(&self) -> FilesReport {
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let ways = std::array::from_fn(|i| self.ways.get(i).map_or(0, load));
-        FilesReport {
-            files: ways.iter().sum(),
-            ways,
-            bytes: load(&self.bytes),
-            errors: load(&self.errors),
-            cold: load(&self.cold),
-            put_off: load(&self.put_off),
-            most_bytes: 0,
-            no_rings: None,
-        }
+        self.0.clone()
     }
 }

@@ -373,3 +373,10 @@ pub(crate) fn block_device(dev: u64) -> Option<super::BlockDevice> {
         read_ahead: number("read_ahead_kb").map(|kib| kib << 10),
     })
 }
+
+/// Lowers the priority of the calling thread, so that others come first.
+#[cfg_attr(not(feature = "cache"), allow(dead_code))]
+pub(crate) fn yield_to_others() {
+    // Of the thread alone, unlike POSIX (nice(2), "C library/kernel differences"). Refused, it does as well without.
+    let _ = rustix::process::nice(10);
+}

@@ -142,3 +142,6 @@ pub(crate) fn word_wiped_on_fork() -> Option<&'static std::sync::atomic::AtomicU
 pub(crate) fn block_device(_: u64) -> Option<super::BlockDevice> {
     None
 }
+
+#[cfg_attr(not(feature = "cache"), allow(dead_code))]
+pub(crate) fn yield_to_others() {}

@@ -130,13 +130,14 @@ fn small_files_share_memory_unless_they_are_to_be_apart() {
             (path, content)
         })
         .collect();
-    for (apart, blocks) in [(false, 1), (true, 0)] {
+    for (apart, blocks) in [(false, 1..=4), (true, 0..=0)] {
         let engine = engine();
         let many = read_files(paths(&files)).engine(engine.clone());
         let many = if apart { many.apart() } else { many };
         let outcomes = collect(many);
         assert_right(&outcomes, &files);
-        assert_eq!(engine.pool().stats().allocated, blocks, "{apart}");
+        let allocated = engine.pool().stats().allocated;
+        assert!(blocks.contains(&allocated), "{apart} {allocated}");
     }
 }
 

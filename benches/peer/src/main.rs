@@ -7,12 +7,15 @@
 //! |---|---|---|
 //! | `seq` | `read` (whole, fresh memory), `chunks`, `view` (promised, touched) | `big.bin` |
 //! | `rand` | `read-at` (4 KiB, one at a time), `batch` (`--qd` at once) | `big.bin` |
+//! | `small` | `read` (as ready), `in-order` | those that `small.list` names |
+//! | `stat` | `known`, `walk` | the same; all in `small` |
 //! | `pq` | `scan` (`--file`, `--batch`) | `parquet/FILE` |
 //! | `tf` | `iterate`, `parse` (`--file images|tiny`, `--batch`) | `tfrecord/FILE*` |
 //! | `st` | `load`, `align`, `in-order` | `model.safetensors` |
 //! | `copy` | `copy` (`--fsync`: synced before the clock stops) | `copy_src.bin` → `copy_dst.bin` |
 
 mod formats;
+mod many;
 
 use std::fs::File;
 use std::num::NonZeroUsize;
@@ -62,19 +65,25 @@ impl Args {
         Path::new(self.get("data").unwrap_or(".")).join(name)
     }
 
-    fn options(&self) -> OpenOptions {
+    fn engine(&self) -> Engine {
         match NonZeroUsize::new(self.number("threads", 0)) {
-            None => OpenOptions::new(),
-            Some(threads) => {
-                let engine = Engine::new(EngineOptions::default().threads(threads));
-                OpenOptions::new().engine(engine)
-            }
+            None => Engine::default(),
+            Some(threads) => Engine::new(EngineOptions::default().threads(threads)),
         }
     }
 
+    fn options(&self) -> OpenOptions {
+        OpenOptions::new().engine(self.engine())
+    }
+
     fn prepare(&self, paths: &[PathBuf]) -> std::io::Result<()> {
+        let mut block = vec![0; 1 << 20];
         for path in paths {
-            self.prepare_file(path)?;
+            self.prepare_file(path, &mut block)?;
+        }
+        if self.get("cache") == Some("cold") {
+            std::fs::write("/proc/sys/vm/drop_caches", "3")?;
+            std::thread::sleep(std::time::Duration::from_millis(200));
         }
         // Memory that a hypervisor took back costs a fault of its own, many times that of the guest.
         let prime = self.number("prime", 0);
@@ -85,20 +94,17 @@ impl Args {
         Ok(())
     }
 
-    fn prepare_file(&self, path: &Path) -> std::io::Result<()> {
+    fn prepare_file(&self, path: &Path, block: &mut [u8]) -> std::io::Result<()> {
         match self.get("cache").unwrap_or("keep") {
             "cold" => {
                 let file = File::open(path)?;
                 rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
-                std::fs::write("/proc/sys/vm/drop_caches", "3")?;
-                std::thread::sleep(std::time::Duration::from_millis(200));
             }
             "warm" => {
                 let file = File::open(path)?;
-                let mut block = vec![0u8; 1 << 20];
                 let mut at = 0;
                 loop {
-                    match file.read_at(&mut block, at)? {
+                    match file.read_at(block, at)? {
                         0 => break,
                         n => at += n as u64,
                     }
@@ -117,6 +123,10 @@ impl Args {
             "copy" => self.file("copy_src.bin"),
             "st" => self.file("model.safetensors"),
             "pq" => self.file("parquet").join(name),
+            "small" | "stat" => {
+                let list = std::fs::read_to_string(self.file("small.list"))?;
+                return Ok(list.lines().map(|line| self.file(line)).collect());
+            }
             _ => {
                 let of_name = |path: &PathBuf| {
                     let file = path.file_name().unwrap_or_default();
@@ -256,6 +266,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "seq" => seq,
         "rand" => rand,
         "copy" => copying,
+        "small" => many::small,
+        "stat" => many::stat,
         "pq" => formats::pq,
         "tf" => formats::tf,
         "st" => formats::st,

@@ -17,8 +17,7 @@
 //! # What is decoded by whom
 //! The `parquet` crate decodes; planning, reading, threads and Snappy are done here. A row group is cut into sets of
 //! top-level columns of about the same weight, so that even a file of one row group is decoded by several threads; but a
-//! column of a row group is decoded by one. Where that leaves threads idle, scans of parts of the [rows](Scan::rows) side by
-//! side use them, if the file has a page index.
+//! column of a row group is decoded by one.
 //!
 //! # What is not read
 //! These are [`UnsupportedFeature`](crate::ErrorKind::UnsupportedFeature), with the column and the offset of the page where it

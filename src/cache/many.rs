@@ -1,0 +1,156 @@
+//! The attributes of many paths: those that are not known in few calls of the backend.
+
+use std::collections::HashSet;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::attributes::Attributes;
+use super::key::{Key, Kind, spelled};
+use super::metadata::{MetadataCache, as_path, attributes_of};
+use super::node::{When, weight};
+use super::pass;
+use super::store::{Flight, Found};
+use crate::error::Result;
+
+/// Paths that the backend is asked for at once: as many as a page of an object store has.
+const BATCH: usize = 1000;
+
+impl MetadataCache {
+    /// The attributes of many paths, in their order; links are followed. Those that are not known are asked for in calls of a
+    /// thousand ([`MetadataBackend::stat_many`](super::MetadataBackend::stat_many)).
+    ///
+    /// Each is an answer of its own, as [`stat`](Self::stat) gives it: one bad path stops no other. For the prefetch trigger
+    /// such a call, of all paths in one directory that were not known, is one access.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # for name in ["a", "b"] { std::fs::write(dir.path().join(name), "bytes")?; }
+    /// let cache = feedwater::cache::MetadataCache::new();
+    /// let found = cache.stat_many(["a", "no", "b"].map(|name| dir.path().join(name)));
+    /// assert_eq!(found.iter().filter(|found| found.is_ok()).count(), 2);
+    /// assert_eq!(cache.metrics().backend_calls, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn stat_many<P: AsRef<Path>>(
+        &self,
+        paths: impl IntoIterator<Item = P>,
+    ) -> Vec<Result<Attributes>> {
+        let mut batch = Batch::default();
+        for path in paths {
+            let path = spelled(path.as_ref().as_os_str().as_bytes());
+            match self.at_once(&path) {
+                Some(answer) => batch.answers.push(Some(answer)),
+                None => {
+                    batch.missing.push((batch.answers.len(), path.into()));
+                    batch.answers.push(None);
+                }
+            }
+            if batch.missing.len() == BATCH {
+                self.ask(&mut batch);
+            }
+        }
+        self.ask(&mut batch);
+        // All have been answered.
+        batch.answers.into_iter().flatten().collect()
+    }
+
+    fn at_once(&self, path: &[u8]) -> Option<Result<Attributes>> {
+        let inner = &self.0;
+        if let Err(error) = inner.check() {
+            return Some(Err(error));
+        }
+        let now = inner.now();
+        if let Some(answer) = self.alone(path, now) {
+            return Some(answer);
+        }
+        let place = inner.place(path)?;
+        self.among(&place, now).map(Ok)
+    }
+
+    /// Answers what is missing.
+    fn ask(&self, batch: &mut Batch) {
+        if batch.missing.is_empty() {
+            return;
+        }
+        let inner = &self.0;
+        let now = inner.now();
+        inner.metrics.misses.add(batch.missing.len() as u64);
+        let missing = std::mem::take(&mut batch.missing);
+        self.ask_together(&missing, &mut batch.answers, now);
+        // What others are loading, and what comes twice. Only now, when none waits for this thread: two that wait for each
+        // other would wait for ever.
+        for (index, path) in &missing {
+            if let Some(answer @ None) = batch.answers.get_mut(*index) {
+                let place = inner.place(path);
+                *answer = Some(self.load_attributes(path, place.as_ref(), now));
+            }
+        }
+        let mut directories = HashSet::new();
+        for (_, path) in &missing {
+            if let Some(place) = inner.place(path)
+                && directories.insert(place.dir)
+                && inner.directories.missed(place.dir, place.depth, now)
+            {
+                pass::begin(inner, place.path, place.dir, now);
+            }
+        }
+    }
+
+    /// Answers those that nobody is loading, by one call.
+    fn ask_together(
+        &self,
+        missing: &[(usize, Box<[u8]>)],
+        answers: &mut [Option<Result<Attributes>>],
+        now: u64,
+    ) {
+        let inner = &self.0;
+        let mut flights: Vec<(usize, Key, Flight<'_>, bool)> = Vec::new();
+        let mut room = inner.store.room(0);
+        for (index, path) in missing {
+            let key = Key::new(Kind::ATTRIBUTES, path);
+            match inner
+                .store
+                .join_now(&key, |node| inner.is_usable(node, now))
+            {
+                Some(Found::Node(node)) => {
+                    if let Some(answer) = answers.get_mut(*index) {
+                        *answer = Some(attributes_of(&node));
+                    }
+                }
+                Some(Found::Flight(flight)) => {
+                    inner.count_stale(&flight);
+                    let weight = weight(path, 0);
+                    let fits = room.as_mut().is_some_and(|room| room.grow(weight));
+                    flights.push((*index, key, flight, fits));
+                }
+                None => {}
+            }
+        }
+        if flights.is_empty() {
+            return;
+        }
+        let paths: Vec<PathBuf> = flights
+            .iter()
+            .map(|(_, key, ..)| as_path(&key.path).into_owned())
+            .collect();
+        let asked = inner.now();
+        let results = inner.ask_many(&paths);
+        let answered = inner.now();
+        let when = When { asked, answered };
+        for ((index, key, flight, fits), result) in flights.into_iter().zip(results) {
+            let place = inner.place(&key.path);
+            let node = inner.node_of_attributes(&key, result, when, fits, place.as_ref());
+            let node = inner.land(flight, &key, node, now);
+            if let Some(answer) = answers.get_mut(index) {
+                *answer = Some(attributes_of(&node));
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Batch {
+    /// In the order of the paths; `None` for what is missing.
+    answers: Vec<Option<Result<Attributes>>>,
+    missing: Vec<(usize, Box<[u8]>)>,
+}
