@@ -27,6 +27,7 @@ mod probe;
 mod spans;
 mod staging;
 mod stream;
+mod topology;
 
 pub use device::{Device, DeviceOptions, DeviceStats};
 pub use export::{ArrowArray, ArrowDevice, ArrowDeviceArray, DlTensor, DlType, lend};
@@ -35,3 +36,4 @@ pub use memory::{DeviceBuffer, GAP, Guard};
 pub use modules::{Family, Module};
 pub use probe::{Available, DeviceInfo, NoCuda, available};
 pub use stream::{Event, Stream};
+pub use topology::{Distance, Drive, Gpu, Location, PciAddress, Topology, topology};
