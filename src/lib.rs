@@ -25,7 +25,7 @@
 //! | many ranges into slices of your own, on this thread | [`Reader::read_now`], [`ReadInto`] |
 //! | many ranges into blocks, not waiting | [`Batch`], [`BlockMut`], [`Pool`] |
 //! | to write files that appear whole or not at all | [`FileSink`], [`copy`](fn@copy) |
-//! | bytes in the memory of an NVIDIA GPU | `cuda::Device`, [`OpenOptions::device`] (feature `cuda`) |
+//! | bytes in the memory of an NVIDIA GPU | `cuda::Device`, [`OpenOptions::device`] (feature `cuda`); past the host, `gds::Gds` (feature `gds`) |
 //! | bytes on another device | [`Staged`], [`Transfer`] |
 //! | an engine of your own | [`Reader`], [`Batch::start`], and `conformance` (feature `testing`) |
 //! | attributes, listings and footers known already | `cache::MetadataCache` (feature `cache`) |
@@ -54,8 +54,8 @@
 //! # Features
 //! `io-uring` (default) brings reads by the kernel's rings (Linux), `mmap` (default) views of mappings, `parquet`,
 //! `tfrecord`, `safetensors` and `npy` the decoding of these formats, `cache` what is known of files already, `cuda` memory of NVIDIA
-//! GPUs as a destination (found at run time: it builds everywhere, and needs nothing installed), `testing` the conformance suite and
-//! fault injection; `full` all. A feature only adds.
+//! GPUs as a destination, `gds` reads from the drive into that memory by cuFile (both are looked for when the program runs: they build
+//! everywhere, and need nothing installed), `testing` the conformance suite and fault injection; `full` all. A feature only adds.
 //!
 //! Types of other crates that are part of this crate's interface: `bytes` 1; with `parquet` and `tfrecord` those of
 //! `arrow-array` and `arrow-schema` 60, with `parquet` also of `parquet` 60, with `safetensors` the `Dtype` of
@@ -94,6 +94,8 @@ pub use decode::safetensors;
 #[cfg(feature = "tfrecord")]
 pub use decode::tfrecord;
 
+#[cfg(feature = "gds")]
+pub use backend::gds;
 pub use backend::memory::MemoryReader;
 pub use buffer::{
     Block, BlockMut, DeviceBytes, HostMemory, Memory, Place, Pool, PoolOptions, PoolStats,

@@ -104,7 +104,7 @@ fn engines_do_not_know_each_other() {
     let backend = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/backend");
     let mut files = Vec::new();
     rust_files(&backend, &mut files);
-    let engines = ["memory", "pread", "mmap", "uring"];
+    let engines = ["memory", "pread", "mmap", "uring", "gds"];
     for path in files {
         let below = path.strip_prefix(&backend).unwrap();
         let Some(engine) = engines.iter().find(|engine| {

@@ -151,7 +151,7 @@ impl Choice {
         let own = Route::ALL
             .iter()
             .copied()
-            .filter(|route| *route != Route::Other);
+            .filter(|route| !matches!(route, Route::Gds | Route::Other));
         [Choice::Auto].into_iter().chain(own.map(Choice::Only))
     }
 }

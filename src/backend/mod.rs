@@ -19,6 +19,8 @@ pub(crate) mod device;
     allow(dead_code)
 )]
 pub(crate) mod file;
+#[cfg(feature = "gds")]
+pub mod gds;
 pub(crate) mod memory;
 #[cfg(feature = "mmap")]
 pub(crate) mod mmap;

@@ -212,6 +212,12 @@ impl Device {
         self.arena.allocate(len).map(BlockMut::new)
     }
 
+    /// The same before it is a block.
+    #[cfg_attr(not(feature = "gds"), allow(dead_code))]
+    pub(crate) fn buffer(&self, len: usize) -> Result<DeviceBuffer> {
+        self.arena.allocate(len)
+    }
+
     /// The same for work of one stream: to be used by what is queued in `stream` from now on, and given back in its order, without
     /// waiting for either. From a pool of the driver's where the device has them.
     ///

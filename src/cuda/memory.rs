@@ -103,6 +103,16 @@ impl DeviceBuffer {
         uses.push(event);
     }
 
+    /// Waits on this thread for the uses that were told.
+    #[cfg_attr(not(feature = "gds"), allow(dead_code))]
+    pub(crate) fn wait_for_uses(&self) -> Result<()> {
+        self.arena.context.check()?;
+        let mut uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);
+        uses.iter().try_for_each(Event::synchronize)?;
+        uses.clear();
+        Ok(())
+    }
+
     /// What is queued in `stream` from now on waits for the uses that were told.
     pub(crate) fn ready_in(&self, stream: &Stream) -> Result<()> {
         self.arena.context.check()?;

@@ -30,6 +30,7 @@ mod probe;
 mod spans;
 mod staging;
 mod stream;
+mod topology;
 
 pub use checksum::Checksum;
 pub use dense::{Dense, ElementType};
@@ -40,3 +41,4 @@ pub use memory::{DeviceBuffer, GAP, Guard};
 pub use modules::{FAMILIES, Family, Module};
 pub use probe::{Available, DeviceInfo, NoCuda, available};
 pub use stream::{Event, Stream};
+pub use topology::{Distance, Drive, Gpu, Location, PciAddress, Topology, topology};

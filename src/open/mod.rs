@@ -3,6 +3,11 @@
 mod choice;
 mod engine;
 mod explain;
+#[cfg(feature = "gds")]
+mod gds;
+#[cfg(not(feature = "gds"))]
+#[path = "no_gds.rs"]
+mod gds;
 mod many;
 mod opened;
 mod opening;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::engine::Engine;
+use super::gds::{self, Front, Fronted};
 use super::report::{Candidate, Report, Verdict};
 use super::routes::{FileRoutes, Rules};
 use crate::backend::file::OpenFile;
@@ -47,6 +48,8 @@ pub struct Opened {
     plain: Arc<Plain>,
     /// The same with the devices that were given, if there are any.
     staged: Option<Arc<dyn Reader>>,
+    /// Those of its parts that cuFile is in front of.
+    fronted: Fronted,
 }
 
 /// What reads into the host's memory.
@@ -97,21 +100,23 @@ impl Opened {
         Opened {
             plain: Arc::new(plain),
             staged: None,
+            fronted: Fronted::default(),
         }
     }
 
-    /// Adds destinations that `devices` reach. Starts nothing.
+    /// Adds destinations that `devices` reach: through the host, or by what is in `front` of that. Starts nothing.
     pub(super) fn with_devices(
         mut self,
         devices: &[Arc<dyn Transfer>],
         options: &StagingOptions,
-    ) -> Self {
+        front: &Front,
+    ) -> Result<Self> {
         for device in devices {
             let below = self.staged.unwrap_or_else(|| self.plain.clone());
             let staged = Staged::new(below, device.clone(), options.clone());
-            self.staged = Some(Arc::new(staged));
+            self.staged = Some(front.put(Arc::new(staged), device, &mut self.fronted)?);
         }
-        self
+        Ok(self)
     }
 
     /// The routes, what became of each, and the facts behind it. May open and map the file to find out; reads
@@ -119,7 +124,7 @@ impl Opened {
     pub fn report(&self) -> Report {
         let Plain { source, routes } = &*self.plain;
         let counters = source.counters().snapshot();
-        let (resident, facts, verdicts) = match routes {
+        let (resident, mut facts, verdicts) = match routes {
             Routes::Memory { why, .. } => {
                 let no = || {
                     Verdict::Refused(Refusal::NotForThisFile {
@@ -128,7 +133,7 @@ impl Opened {
                 };
                 let verdicts = Route::ALL
                     .iter()
-                    .filter(|route| **route != Route::Other)
+                    .filter(|route| !matches!(route, Route::Gds | Route::Other))
                     .map(|route| match route {
                         Route::Memory => (*route, Verdict::Used),
                         route => (*route, no()),
@@ -141,6 +146,7 @@ impl Opened {
                 (resident, routes.facts(resident), routes.verdicts())
             }
         };
+        facts.extend(gds::facts(&self.fronted));
         let candidates = verdicts
             .into_iter()
             .map(|(route, verdict)| Candidate {

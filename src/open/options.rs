@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::engine::Engine;
+use super::gds::Front;
 use super::opened::Opened;
 use super::opening::Opening;
 use super::routes::Rules;
@@ -55,6 +56,7 @@ pub struct OpenOptions {
     rules: Rules,
     devices: Vec<Arc<dyn Transfer>>,
     staging: StagingOptions,
+    pub(super) front: Front,
 }
 
 impl OpenOptions {
@@ -178,7 +180,7 @@ impl OpenOptions {
         if ours {
             file.set_blocking()?;
         }
-        Ok(self.finish(Opened::file(file, engine, self.rules.clone())?))
+        self.finish(Opened::file(file, engine, self.rules.clone())?)
     }
 
     fn memory(
@@ -198,11 +200,13 @@ impl OpenOptions {
             return Err(Error::new(kind).named(&name));
         }
         let reader = MemoryReader::over(bytes, name, version);
-        Ok(self.finish(Opened::memory(reader, why)))
+        self.finish(Opened::memory(reader, why))
     }
 
-    fn finish(&self, opened: Opened) -> Arc<Opened> {
-        Arc::new(opened.with_devices(&self.devices, &self.staging))
+    fn finish(&self, opened: Opened) -> Result<Arc<Opened>> {
+        opened
+            .with_devices(&self.devices, &self.staging, &self.front)
+            .map(Arc::new)
     }
 
     /// All bytes of a file whose length is not to be believed.

@@ -22,7 +22,7 @@ pub struct Report {
     pub resident: Option<u64>,
     /// Facts that the choice rests on, as name and value, as far as they are known: `on` (the file system), `device`,
     /// `device queue` (requests), `streams` (the rates found), `direct alignment` (bytes), `rings` (how they are set up),
-    /// `most in flight by rings` (requests on the device, of all readers), `bytes in page cache`. For people: values may
+    /// `most in flight by rings` (requests on the device, of all readers), `bytes in page cache`, `to the device` (by cuFile or not). For people: values may
     /// be worded otherwise in another version.
     pub facts: Vec<(&'static str, String)>,
     /// All routes that there are, in the order in which they are thought of.

@@ -21,6 +21,8 @@ pub enum Route {
     Uring,
     /// `io_uring` past the page cache (`O_DIRECT`).
     UringDirect,
+    /// cuFile, from the drive into a device's memory.
+    Gds,
     /// An engine from outside this crate.
     Other,
 }
@@ -34,6 +36,7 @@ impl Route {
         Route::Mmap,
         Route::Uring,
         Route::UringDirect,
+        Route::Gds,
         Route::Other,
     ];
 
@@ -46,6 +49,7 @@ impl Route {
             Route::Mmap => "mmap",
             Route::Uring => "uring",
             Route::UringDirect => "uring-direct",
+            Route::Gds => "gds",
             Route::Other => "other",
         }
     }

@@ -3,6 +3,14 @@
 //! `linux` has the real thing. `portable` has the same functions by what std offers on every Unix, and says
 //! "not offered" for the rest; `--cfg feedwater_portable` selects it on Linux too, so that it is tested.
 
+#[cfg(all(feature = "gds", target_os = "linux", not(feedwater_portable)))]
+mod affinity;
+#[cfg(all(
+    feature = "gds",
+    not(all(target_os = "linux", not(feedwater_portable)))
+))]
+#[path = "no_affinity.rs"]
+mod affinity;
 mod facts;
 mod fork;
 #[cfg(all(target_os = "linux", not(feedwater_portable)))]
@@ -14,6 +22,8 @@ mod process;
 #[cfg(all(feature = "io-uring", target_os = "linux", not(feedwater_portable)))]
 mod rings;
 
+#[cfg(feature = "gds")]
+pub(crate) use affinity::prefer_cpus;
 pub(crate) use facts::{BlockDevice, CachedOpen, is_passing};
 pub(crate) use fork::Generation;
 #[cfg(all(target_os = "linux", not(feedwater_portable)))]

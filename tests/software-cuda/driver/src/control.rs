@@ -139,3 +139,19 @@ pub unsafe extern "C" fn software_cuda_finding(index: u64, buffer: *mut u8, len:
     unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), buffer, text.len().min(len)) };
     text.len()
 }
+
+/// Writes into memory of the device at once, whatever streams have queued, as a DMA engine would that is no part of them; 0 if all
+/// of it is in one allocation.
+///
+/// # Safety
+/// `from` is valid for reads of `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn software_cuda_write(to: u64, from: *const u8, len: usize) -> i32 {
+    let mut device = device();
+    if device.reaches(to, len).is_err() {
+        return 1;
+    }
+    // SAFETY: the device has the bytes at `to`; those at `from` are the caller's.
+    unsafe { device.copy(to as usize, from as usize, len) };
+    0
+}

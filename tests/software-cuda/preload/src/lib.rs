@@ -16,8 +16,12 @@
 //! With `FEEDWATER_REAL_GPU=1` nothing is loaded: the same tests run on the driver of the machine, modes and injected errors are left
 //! out, and [`Session::device`] says so.
 //!
+//! [`cufile`] turns cuFile on as well, for tests of it.
+//!
 //! The library is that of `SOFTWARE_CUDA_LIBRARY`, or else the one that cargo builds from `../driver` (once per process; cargo
 //! sees whether it is up to date). Once loaded, it is what the process gets for `libcuda.so.1`.
+
+pub mod cufile;
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -212,33 +216,32 @@ fn library() -> Option<&'static Library> {
             if std::env::var("FEEDWATER_REAL_GPU").is_ok_and(|value| value == "1") {
                 return None;
             }
-            Some(load(&library_path()))
+            Some(load(&built(
+                "software-cuda-driver",
+                "SOFTWARE_CUDA_LIBRARY",
+                "libsoftware_cuda.so",
+            )))
         })
         .as_ref()
 }
 
-fn library_path() -> PathBuf {
-    if let Some(path) = std::env::var_os("SOFTWARE_CUDA_LIBRARY") {
+/// Where a library of this workspace is: where the variable says, or built from its package.
+fn built(package: &str, variable: &str, file: &str) -> PathBuf {
+    if let Some(path) = std::env::var_os(variable) {
         return path.into();
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .map(Path::to_path_buf)
         .unwrap_or_default();
-    let library = root.join("target/debug/libsoftware_cuda.so");
+    let library = root.join("target/debug").join(file);
     if !library.exists() {
-        eprintln!("building the software CUDA device, once: about half a minute");
+        eprintln!("building {package}, once: about half a minute");
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command
-        .args([
-            "build",
-            "--quiet",
-            "--package",
-            "software-cuda-driver",
-            "--manifest-path",
-        ])
+        .args(["build", "--quiet", "--package", package, "--manifest-path"])
         .arg(root.join("Cargo.toml"));
     command.arg("--target-dir").arg(root.join("target"));
     // Flags for the code under test are not for the device.
@@ -248,7 +251,7 @@ fn library_path() -> PathBuf {
     let built = command.status();
     assert!(
         built.as_ref().is_ok_and(|status| status.success()),
-        "the software CUDA device cannot be built: {built:?}"
+        "{package} cannot be built: {built:?}"
     );
     library
 }
