@@ -183,6 +183,7 @@ alone! {
         cufile.open_driver();
         let reader = setting.open(setting.options(GdsMode::Auto)).unwrap();
         assert!(cufile.allows_compatibility());
+        assert_eq!(cufile.counts().settings, 0, "it was not even tried");
         assert_eq!((reader.report().state, cufile.counts().opened), (GdsState::Unknown, 2));
         setting.check(&reader, &[0..100_000]);
     }

@@ -140,6 +140,7 @@ pub unsafe extern "C" fn cuFileGetParameterBool(parameter: c_int, value: *mut bo
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFileSetParameterBool(parameter: c_int, value: bool) -> Status {
     call("cuFileSetParameterBool", |state| {
+        state.counts.settings += 1;
         if !state.options.parameters {
             codes::PLATFORM_NOT_SUPPORTED
         } else if state.opened > 0 {

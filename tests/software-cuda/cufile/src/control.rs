@@ -30,6 +30,8 @@ pub struct Totals {
     pub registered: u64,
     /// Buffers that were registered.
     pub registrations: u64,
+    /// Times that somebody tried to change a setting.
+    pub settings: u64,
     /// Batches that were given up.
     pub cancels: u64,
     /// Times that the driver was closed.
@@ -114,6 +116,7 @@ pub unsafe extern "C" fn software_cufile_counts(totals: *mut Totals) {
         unaligned: counts.unaligned,
         registered: counts.registered,
         registrations: counts.registrations,
+        settings: counts.settings,
         cancels: counts.cancels,
         closed: counts.closed,
         compatibility: u64::from(state.allow_compatibility),

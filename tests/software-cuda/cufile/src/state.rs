@@ -52,6 +52,8 @@ pub struct Counts {
     pub registered: u64,
     /// Buffers that were registered.
     pub registrations: u64,
+    /// Times that somebody tried to change a setting.
+    pub settings: u64,
     /// Batches that were given up.
     pub cancels: u64,
     /// Times that the driver was closed.

@@ -34,6 +34,7 @@ pub struct Counts {
     pub unaligned: u64,
     pub registered: u64,
     pub registrations: u64,
+    pub settings: u64,
     pub cancels: u64,
     pub closed: u64,
     pub compatibility: u64,
