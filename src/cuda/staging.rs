@@ -1,6 +1,7 @@
 //! Copies from host memory to a device, and the thread that waits for them.
 #![allow(unsafe_code)]
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -138,7 +139,7 @@ impl Copier {
             None => queued,
             Some(running) => match running.send(queued) {
                 Ok(()) => return,
-                // It panicked, which only a panic in a destructor of memory can bring about. A new one starts.
+                // It has ended, which it does not. A new one starts.
                 Err(refused) => refused.0,
             },
         };
@@ -182,7 +183,8 @@ fn start(context: Arc<Context>, stream: Stream) -> std::io::Result<Sender<Queued
 fn run(context: &Arc<Context>, stream: &Stream, copies: &Receiver<Queued>) {
     context.bind_thread();
     for queued in copies {
-        wait(context, stream, queued);
+        // A destructor that panics must not drop the copies behind it, whose memory is in use.
+        let _ = catch_unwind(AssertUnwindSafe(|| wait(context, stream, queued)));
     }
 }
 
