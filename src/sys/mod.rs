@@ -14,7 +14,7 @@ mod process;
 #[cfg(all(feature = "io-uring", target_os = "linux", not(feedwater_portable)))]
 mod rings;
 
-pub(crate) use facts::{BlockDevice, CachedOpen, is_passing};
+pub(crate) use facts::{BlockDevice, CachedOpen, is_out_of_descriptors, is_passing};
 pub(crate) use fork::Generation;
 #[cfg(all(target_os = "linux", not(feedwater_portable)))]
 pub(crate) use linux::*;
