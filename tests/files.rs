@@ -49,6 +49,16 @@ mod again {
     }
 
     #[test]
+    fn looking_needs_no_descriptor() {
+        let inside = [
+            "--exact",
+            "--ignored",
+            "bounds::looking_needs_no_descriptor_alone",
+        ];
+        again(&FEW_DESCRIPTORS, &inside, 1);
+    }
+
+    #[test]
     fn on_other_file_systems() {
         for on in [
             FileSystem::Tmpfs,

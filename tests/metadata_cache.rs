@@ -16,6 +16,8 @@ mod many;
 mod parsed;
 #[path = "metadata_cache/prefetch.rs"]
 mod prefetch;
+#[path = "metadata_cache/relative.rs"]
+mod relative;
 #[path = "metadata_cache/support.rs"]
 mod support;
 #[path = "metadata_cache/warmup.rs"]

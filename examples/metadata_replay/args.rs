@@ -85,6 +85,9 @@ pub(crate) fn parse() -> Result<Wish, lexopt::Error> {
     if args.accesses == 0 || args.entries == Some(0) {
         return Err("a trace has at least one access and one entry".into());
     }
+    if args.latency_us > 60_000_000 || args.entry_us > 1_000_000 {
+        return Err("a request takes a minute at most, a name a second".into());
+    }
     Ok(Wish::Replay(args))
 }
 

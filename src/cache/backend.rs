@@ -18,7 +18,8 @@ use crate::files::EntryKind;
 ///   [`EntryKind::Symlink`] where only names were asked for.
 /// - **Errors.** A path that is not there is [`ErrorKind::Io`] with [`std::io::ErrorKind::NotFound`]. One bad entry of a
 ///   directory does not fail its listing: it comes without attributes.
-/// - **Threads.** Called from many at once. Each call may block.
+/// - **Threads.** Called from many at once. Each call may block. A call must not ask the cache that makes it for the same path
+///   (a listing not for the same listing): it would wait for itself, as [one load](super::MetadataCache) at a time is made.
 /// - **Panics** are the caller's: nothing of the cache stays locked.
 ///
 /// A store of objects, whose paths are keys and whose listings tell the entity tag of each object, so that a pass costs one
@@ -94,12 +95,14 @@ pub trait MetadataBackend: fmt::Debug + Send + Sync + 'static {
         each: &mut dyn FnMut(ListEntry<'_>) -> ControlFlow<()>,
     ) -> Result<()>;
 
-    /// The attributes of several paths, in their order. Default: one [`stat`](Self::stat) after the other.
+    /// The attributes of several paths, in their order, one answer for each. Default: one [`stat`](Self::stat) after the other.
+    /// Where answers lack at the end, those paths are asked for one by one.
     fn stat_many(&self, paths: &[PathBuf]) -> Vec<Result<Attributes>> {
         paths.iter().map(|path| self.stat(path)).collect()
     }
 
-    /// Brings up to `limit` bytes of the content to where reading is fast, and says how many. Default: not supported.
+    /// Brings up to `limit` bytes of the content to where reading is fast, and says how many, of which no more than `limit` are
+    /// counted. Default: not supported.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] by default; else what reading says.

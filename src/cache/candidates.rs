@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::attributes::Attributes;
 use super::history::Record;
 use super::inner::Inner;
-use super::key::{Key, Kind, split};
+use super::key::{Key, Kind, split, stem};
 use super::node::{Node, UsageNow, Value, period};
 use super::score::{ScoreInput, WarmupScore};
 use crate::files::EntryKind;
@@ -150,12 +150,11 @@ struct Below {
 
 impl Below {
     fn of(dir: &[u8]) -> Self {
-        let mut path = dir.to_vec();
-        if path.last() != Some(&b'/') {
-            path.push(b'/');
+        let path = stem(dir);
+        Below {
+            stem: path.len(),
+            path,
         }
-        let stem = path.len();
-        Below { path, stem }
     }
 
     fn name(&mut self, name: &[u8]) -> &[u8] {

@@ -120,7 +120,7 @@ impl Inner {
             // Compared with its version each time.
             Value::Parsed { .. } => return true,
         };
-        ttl == u64::MAX || node.asked.saturating_add(ttl) > now
+        node.is_younger(ttl, now)
     }
 
     /// Whether a question of `now` may be answered by the node, which another load may have brought since: fresh, or asked for
@@ -207,7 +207,9 @@ impl Inner {
         let Value::Children(children) = &node.value else {
             return None;
         };
-        if !children.lists || children.any_dead() || !self.is_fresh(&node, now) {
+        // As attributes they may hold longer than a listing does.
+        let fresh = self.is_fresh(&node, now) && node.is_younger(self.listing_ttl, now);
+        if !children.lists || children.is_outdated() || !fresh {
             return None;
         }
         let mut table = NameTable::<EntryKind>::new();

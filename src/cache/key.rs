@@ -102,27 +102,39 @@ pub(crate) fn spelled(path: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// The directory and the name in it; `None` for the root, for a single relative name, and for what ends in `..`.
+/// The directory and the name in it; that of a single relative name is `.`. `None` for the root, for `.`, and for what
+/// ends in `..`.
 pub(crate) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
-    let slash = path.iter().rposition(|byte| *byte == b'/')?;
-    let (dir, name) = (path.get(..slash)?, path.get(slash + 1..)?);
-    if name.is_empty() || name == b".." {
-        return None;
-    }
-    Some((if dir.is_empty() { b"/" } else { dir }, name))
+    let (dir, name): (&[u8], _) = match path.iter().rposition(|byte| *byte == b'/') {
+        Some(0) => (b"/", path.get(1..)?),
+        Some(slash) => (path.get(..slash)?, path.get(slash + 1..)?),
+        None => (b".", path),
+    };
+    let is_name = !name.is_empty() && name != b"." && name != b"..";
+    is_name.then_some((dir, name))
 }
 
-/// How many names `path` has below `root`; `None` if it is not below it.
+/// What the paths of all names in a directory begin with.
+pub(crate) fn stem(dir: &[u8]) -> Vec<u8> {
+    match dir {
+        b"." => Vec::new(),
+        b"/" => dir.to_vec(),
+        _ => [dir, b"/"].concat(),
+    }
+}
+
+/// How many names `path` has below `root`; `None` if it is not below it. All relative paths that do not begin with `..` are
+/// below `.`.
 pub(crate) fn depth_below(root: &[u8], path: &[u8]) -> Option<u32> {
-    let rest = path.strip_prefix(root)?;
-    let rest = match root.last() {
-        Some(b'/') => rest,
-        _ if rest.is_empty() => return Some(0),
-        _ => rest.strip_prefix(b"/")?,
-    };
-    if rest.is_empty() {
+    if path == root {
         return Some(0);
     }
+    let rest = match root {
+        b"." if path.starts_with(b"/") || path == b".." || path.starts_with(b"../") => return None,
+        b"." => path,
+        b"/" => path.strip_prefix(b"/")?,
+        _ => path.strip_prefix(root)?.strip_prefix(b"/")?,
+    };
     let slashes = rest.iter().filter(|byte| **byte == b'/').count();
     u32::try_from(slashes).ok()?.checked_add(1)
 }
@@ -180,8 +192,22 @@ mod tests {
         assert_eq!(split(b"/a/b"), Some((&b"/a"[..], &b"b"[..])));
         assert_eq!(split(b"/a"), Some((&b"/"[..], &b"a"[..])));
         assert_eq!(split(b"/"), None);
-        assert_eq!(split(b"a"), None);
-        assert_eq!(split(b"/a/.."), None);
+        for path in ["", "/a/..", "..", ".", "a/../.."] {
+            assert_eq!(split(path.as_bytes()), None, "{path}");
+        }
+        assert_eq!(depth_below(b".", b"a/b"), Some(2));
+        assert_eq!(depth_below(b".", b".hidden"), Some(1));
+        assert_eq!(depth_below(b".", b"..a"), Some(1));
+        assert_eq!(depth_below(b".", b"."), Some(0));
+        assert_eq!(depth_below(b"/", b"/"), Some(0));
+        for path in ["/a", "..", "../a"] {
+            assert_eq!(depth_below(b".", path.as_bytes()), None, "{path}");
+        }
+        assert_eq!(split(b"a"), Some((&b"."[..], &b"a"[..])));
+        for path in ["/a/b", "/a", "a", "a/b", "../a"] {
+            let (dir, name) = split(path.as_bytes()).unwrap();
+            assert_eq!([&stem(dir)[..], name].concat(), path.as_bytes());
+        }
     }
 
     #[test]

@@ -166,8 +166,11 @@ impl MetadataCache {
         self.0.metrics.snapshot(entries, self.0.held())
     }
 
-    /// Whether passes run below each root, and its account.
+    /// Whether passes run below each root, and its account. Empty in a child process.
     pub fn roots(&self) -> Vec<RootState> {
+        if self.0.check().is_err() {
+            return Vec::new();
+        }
         self.0.roots.iter().map(|root| root.state()).collect()
     }
 

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::mem::size_of;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::attributes::{Attributes, Listing, NameTable};
 use super::key::Key;
@@ -110,6 +110,11 @@ impl Node {
         }
     }
 
+    /// Whether it was asked for less than `ttl` ago; always if that is `u64::MAX`.
+    pub(crate) fn is_younger(&self, ttl: u64, now: u64) -> bool {
+        ttl == u64::MAX || self.asked.saturating_add(ttl) > now
+    }
+
     /// A node that only those see who wait for it now.
     pub(crate) fn not_kept(value: Value, when: When) -> Self {
         Node {
@@ -199,6 +204,8 @@ pub(crate) struct Children {
     used: Bits,
     /// Those that were invalidated since.
     dead: Bits,
+    /// Whether a name was invalidated since, be it one of these or a new one: then they make no listing any more.
+    outdated: AtomicBool,
     root: Arc<Root>,
     /// How many children cost as much as a call, as measured when the pass ended.
     per_call: Option<f64>,
@@ -220,6 +227,7 @@ impl Children {
             lists,
             used: Bits::new(count),
             dead: Bits::new(count),
+            outdated: AtomicBool::new(false),
             root,
             per_call,
             metrics,
@@ -259,16 +267,17 @@ impl Children {
         self.table.find(name).is_some()
     }
 
-    /// Gives a child up.
+    /// Gives a child up. Whether it was there.
     pub(crate) fn kill(&self, name: &[u8]) -> bool {
+        self.outdated.store(true, Ordering::Release);
         self.table
             .find(name)
             .is_some_and(|index| self.dead.set(index))
     }
 
-    /// Whether any child was invalidated.
-    pub(crate) fn any_dead(&self) -> bool {
-        self.dead.count() > 0
+    /// Whether any child was invalidated, or a name that was not among them.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.outdated.load(Ordering::Acquire)
     }
 
     /// Those that were not invalidated, and whether each was asked for.

@@ -74,7 +74,8 @@ impl CacheOptions {
     }
 
     /// In how many parts, each with its lock and its share of the bytes, entries are kept. Default: up to four for each
-    /// processor, of 1 MiB at least. An entry can be as large as nine tenths of a part.
+    /// processor, of 1 MiB at least. Rounded up to a power of two; at most 4096, of 4 KiB at least. An entry can be as large as
+    /// nine tenths of a part.
     #[must_use]
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards = Some(shards);
@@ -141,13 +142,18 @@ impl CacheOptions {
     /// Makes the cache. Starts no thread: the one for passes starts with the first pass.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] for a capacity below 64 KiB, and for a number of [`PrefetchOptions`] that makes no sense.
+    /// [`ErrorKind::InvalidOption`] for a capacity below 64 KiB, for too many shards, and for a number of [`PrefetchOptions`]
+    /// that makes no sense.
     pub fn build(self) -> Result<MetadataCache> {
         if self.capacity < LEAST_CAPACITY {
             return Err(invalid("the capacity is below 64 KiB"));
         }
-        if self.shards == Some(0) {
-            return Err(invalid("a cache has at least one shard"));
+        let parts = self.shards.unwrap_or(1);
+        if !(1..=MOST_SHARDS).contains(&parts) {
+            return Err(invalid("the shards are 1 to 4096"));
+        }
+        if self.capacity / (parts as u64) < LEAST_SHARD {
+            return Err(invalid("a shard has less than 4 KiB"));
         }
         self.prefetch.check()?;
         Ok(MetadataCache::with(self))
@@ -195,6 +201,12 @@ pub enum PrefetchRun {
 
 /// Most accesses that the trigger may ask for: as many times are kept for each directory.
 pub(crate) const MOST_HITS: usize = 8;
+
+/// Most parts of a cache: more have no use on any machine, and their table would take memory of its own.
+const MOST_SHARDS: usize = 4096;
+
+/// Least bytes of a part: some entries fit.
+const LEAST_SHARD: u64 = 4 << 10;
 
 /// Most directories that are watched: their table takes 2.5 GiB.
 const MOST_DIRECTORIES: usize = 1 << 24;

@@ -9,7 +9,7 @@ use super::attributes::{Attributes, NameTable};
 use super::backend::Detail;
 use super::clock::nanos;
 use super::inner::Inner;
-use super::key::{Key, Kind};
+use super::key::{Key, Kind, stem};
 use super::metadata::{CHARGE, as_path};
 use super::node::{Children, Node, Origin, Value, When, weight};
 use super::options::PrefetchRun;
@@ -61,7 +61,7 @@ fn run(inner: &Inner, path: &[u8], dir: u64, root: &Arc<Root>) {
     // One flight for each directory; and none if what the last one brought is still good: then those who miss ask for
     // what is not there.
     let good = |node: &Node| match &node.value {
-        Value::Children(children) => !children.any_dead() && inner.is_fresh(node, now),
+        Value::Children(children) => !children.is_outdated() && inner.is_fresh(node, now),
         _ => false,
     };
     let Some(Found::Flight(flight)) = inner.store.join_now(&key, good) else {
@@ -117,6 +117,8 @@ impl<'a> Gathered<'a> {
         let mut room = inner.store.room(weight(path, CHARGE))?;
         let mut table = NameTable::<Attributes>::new();
         let mut without: Vec<PathBuf> = Vec::new();
+        let stem = stem(path);
+        let child = |name: &[u8]| as_path(&[&stem[..], name].concat()).into_owned();
         let mut lists = true;
         // What a pass holds with one child more of this name, counted from above.
         let mut held = weight(path, 256);
@@ -138,13 +140,15 @@ impl<'a> Gathered<'a> {
             lists &= entry.kind != EntryKind::Symlink;
             match entry.attributes {
                 Some(attributes) => complete &= table.push(entry.name, attributes),
-                None => without.push(as_path(path).join(std::ffi::OsStr::from_bytes(entry.name))),
+                None => without.push(child(entry.name)),
             }
             ControlFlow::Continue(())
         });
         result.ok()?;
         if !without.is_empty() {
-            for (child, found) in without.iter().zip(inner.ask_many(&without)) {
+            let told = inner.ask_many(&without);
+            complete &= told.len() == without.len();
+            for (child, found) in without.iter().zip(told) {
                 match (child.file_name(), found) {
                     (Some(name), Ok(attributes)) => {
                         complete &= table.push(name.as_bytes(), attributes);

@@ -14,7 +14,7 @@ use super::score::WarmupScore;
 use super::store::{Flight, Found};
 use crate::error::{Error, Result};
 use crate::files::EntryKind;
-use crate::sys;
+use crate::sys::{self, Generation};
 
 /// Paths that the backend is asked for at once; between two batches, or contents of files, a pause, a stop or the end of the
 /// cache is noticed.
@@ -106,10 +106,12 @@ pub struct WarmupReport {
 #[derive(Clone, Debug)]
 pub struct Warmup(Arc<Control>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Control {
     state: Mutex<State>,
     changed: Condvar,
+    /// In a child process nobody works on it, and the lock may be held for ever.
+    generation: Generation,
 }
 
 #[derive(Debug, Default)]
@@ -145,7 +147,11 @@ impl MetadataCache {
     /// [`ErrorKind::Io`](crate::ErrorKind::Io) if no thread can be started, [`ErrorKind::Forked`](crate::ErrorKind::Forked) in a child process.
     pub fn warm_up(&self, budget: WarmupBudget) -> Result<Warmup> {
         self.0.check()?;
-        let control = Arc::new(Control::default());
+        let control = Arc::new(Control {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            generation: Generation::current(),
+        });
         let (for_thread, inner) = (control.clone(), Arc::downgrade(&self.0));
         std::thread::Builder::new()
             .name("feedwater-warm".into())
@@ -160,31 +166,34 @@ impl MetadataCache {
     }
 }
 
+/// In a child process, where it does not run, it has no report, cannot be held, and is not waited for.
 impl Warmup {
     /// Makes it stop after the batch of 64 paths, or the content of one file, that it is at, until [`resume`](Self::resume).
     pub fn pause(&self) {
-        self.0.state().paused = true;
+        self.0.change(|state| state.paused = true);
     }
 
     /// Lets it go on.
     pub fn resume(&self) {
-        self.0.state().paused = false;
-        self.0.changed.notify_all();
+        self.0.change(|state| state.paused = false);
     }
 
     /// Ends it where a [`pause`](Self::pause) would make it stop.
     pub fn stop(&self) {
-        self.0.state().stopped = true;
-        self.0.changed.notify_all();
+        self.0.change(|state| state.stopped = true);
     }
 
     /// What it did, if it has ended.
     pub fn report(&self) -> Option<WarmupReport> {
-        self.0.state().done
+        self.0.is_here().then(|| self.0.state().done).flatten()
     }
 
-    /// Waits for its end. Waits for [`resume`](Self::resume) too, if it is paused.
+    /// Waits for its end. If it is paused, that is after [`resume`](Self::resume), or when its
+    /// [time](WarmupBudget::time) is over.
     pub fn wait(&self) -> WarmupReport {
+        if !self.0.is_here() {
+            return WarmupReport::default();
+        }
         let mut state = self.0.state();
         loop {
             if let Some(report) = state.done {
@@ -196,20 +205,42 @@ impl Warmup {
 }
 
 impl Control {
+    /// Whether this is the process that it runs in.
+    fn is_here(&self) -> bool {
+        self.generation.is_current()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        if self.is_here() {
+            change(&mut self.state());
+            self.changed.notify_all();
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits while paused. False if it is to end.
-    fn may_go_on(&self, inner: &Weak<Inner>) -> bool {
-        /// How often a paused warm-up looks whether its cache is still there.
+    /// Waits while paused; then the cache. `None` if it is to end: it was stopped, its time is over, or the cache is gone.
+    fn may_go_on(&self, weak: &Weak<Inner>, latest: u64) -> Option<Arc<Inner>> {
+        /// How often a paused warm-up looks at the clock, and whether its cache is still there.
         const LOOK: Duration = Duration::from_millis(200);
-        let mut state = self.state();
-        while state.paused && !state.stopped && inner.strong_count() > 0 {
-            let waited = self.changed.wait_timeout(state, LOOK);
-            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        loop {
+            // Not held while it waits, so that the cache can end.
+            let inner = weak.upgrade().filter(|inner| inner.now() <= latest)?;
+            let (paused, stopped) = {
+                let state = self.state();
+                (state.paused, state.stopped)
+            };
+            if stopped || !paused {
+                return (!stopped).then_some(inner);
+            }
+            drop(inner);
+            let state = self.state();
+            if state.paused && !state.stopped {
+                drop(self.changed.wait_timeout(state, LOOK));
+            }
         }
-        !state.stopped && inner.strong_count() > 0
     }
 
     fn end(&self, report: WarmupReport) {
@@ -232,33 +263,30 @@ fn run(weak: &Weak<Inner>, budget: &WarmupBudget, control: &Control) {
         return;
     };
     let latest = inner.now().saturating_add(nanos(budget.time));
-    let mut best = candidates(&inner, budget.score, budget.entries, budget.contents > 0);
+    let best = candidates(&inner, budget.score, budget.entries, budget.contents > 0);
     drop(inner);
     report.candidates = best.len();
-    // Not held while paused, so that the cache can end.
-    let go_on = || {
-        let inner = control.may_go_on(weak).then(|| weak.upgrade()).flatten();
-        inner.filter(|inner| inner.now() <= latest)
-    };
-    while !best.is_empty() {
+    for best in best.chunks(BATCH) {
         let used_up = report.bytes >= budget.bytes && report.contents >= budget.contents;
-        let Some(inner) = go_on().filter(|_| !used_up) else {
+        let inner = control.may_go_on(weak, latest);
+        let Some(inner) = inner.filter(|_| !used_up) else {
             return control.end(report);
         };
-        let rest = best.split_off(best.len().min(BATCH));
-        let files = batch(&inner, budget, &best, &mut report);
+        let files = batch(&inner, budget, best, &mut report);
         drop(inner);
-        best = rest;
         for (path, size) in files {
             let left = budget.contents.saturating_sub(report.contents);
             if left == 0 {
                 break;
             }
-            let Some(inner) = go_on() else {
+            let Some(inner) = control.may_go_on(weak, latest) else {
                 return control.end(report);
             };
             let began = inner.now();
-            if let Ok(bytes) = inner.ask_fetch(&path, size.min(left)) {
+            let limit = size.min(left);
+            if let Ok(bytes) = inner.ask_fetch(&path, limit) {
+                // A backend may say more than it was asked for.
+                let bytes = bytes.min(limit);
                 let took = inner.now().saturating_sub(began);
                 inner.costs.fetched(bytes, took);
                 report.contents += bytes;

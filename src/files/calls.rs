@@ -318,6 +318,12 @@ pub(super) fn stat(desk: &Desk, task: &Task, patience: Patience) -> Attempt<File
             Ok(CachedOpen::WouldWait) => return Attempt::WouldWait { cold: true },
             Ok(CachedOpen::NotOffered) if patience == Patience::Some => {}
             Ok(CachedOpen::NotOffered) => return Attempt::WouldWait { cold: false },
+            // The plain call needs no descriptor.
+            Err(error) if sys::is_out_of_descriptors(&error) => {
+                if patience == Patience::None {
+                    return Attempt::WouldWait { cold: false };
+                }
+            }
             Err(error) => return Attempt::Done(Err(Error::io("stat", error))),
         }
     }

@@ -93,9 +93,11 @@ where
                 self.paths = None;
                 break;
             };
-            tasks.push(Task::new(self.begun, path.as_ref().into()));
-            self.begun += 1;
+            let index = self.begun + tasks.len() as u64;
+            tasks.push(Task::new(index, path.as_ref().into()));
         }
+        // Only now: if the caller's iterator panics, nobody waits for what was never begun.
+        self.begun += tasks.len() as u64;
         let over = {
             let mut state = self.job.lock();
             state.queue.extend(tasks);

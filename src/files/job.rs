@@ -541,7 +541,7 @@ pub(super) fn is_out_of_descriptors(error: &Error) -> bool {
     let ErrorKind::Io { source, .. } = error.kind() else {
         return false;
     };
-    matches!(source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+    sys::is_out_of_descriptors(source)
 }
 
 impl<T: Ask> Work for Job<T> {

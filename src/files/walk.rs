@@ -93,10 +93,10 @@ impl Walk {
         self
     }
 
-    /// Follows symbolic links (default: gives the links). A link to nothing is an error then, and so is a directory that is
-    /// found below itself: `ELOOP`.
-    pub fn follow_links(mut self) -> Self {
-        self.options.follow = true;
+    /// Tells what a symbolic link leads to and goes there, or gives the link itself (default). If links are followed, one to
+    /// nothing is an error, and so is a directory that is found below itself: `ELOOP`.
+    pub fn follow_links(mut self, follow: bool) -> Self {
+        self.options.follow = follow;
         self
     }
 

@@ -76,3 +76,8 @@ pub(crate) struct BlockDevice {
     /// Bytes that the kernel reads ahead of a stream, at most.
     pub(crate) read_ahead: Option<u64>,
 }
+
+/// Whether the process, or the system, has no descriptor left.
+pub(crate) fn is_out_of_descriptors(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}

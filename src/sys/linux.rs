@@ -101,8 +101,18 @@ pub(crate) fn open_cached(path: &Path, flags: i32) -> io::Result<CachedOpen> {
     match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED) {
         Ok(fd) => Ok(CachedOpen::Opened(fd)),
         Err(Errno::AGAIN) => Ok(CachedOpen::WouldWait),
-        Err(Errno::NOSYS | Errno::INVAL) => {
+        Err(Errno::NOSYS) => {
             REFUSED.store(true, Ordering::Relaxed);
+            Ok(CachedOpen::NotOffered)
+        }
+        // Said by a kernel that does not know the flag; but also of a path with a NUL in it, and by some file systems of some
+        // files. A path that is always good tells which, so that one bad path does not make all others wait.
+        Err(Errno::INVAL) => {
+            let look = OFlags::PATH | OFlags::CLOEXEC;
+            let good = openat2(CWD, c"/", look, Mode::empty(), ResolveFlags::CACHED);
+            if matches!(good, Err(Errno::INVAL)) {
+                REFUSED.store(true, Ordering::Relaxed);
+            }
             Ok(CachedOpen::NotOffered)
         }
         // What filters say of calls that they do not know; said of the file, another open will say it again.
@@ -379,4 +389,21 @@ pub(crate) fn block_device(dev: u64) -> Option<super::BlockDevice> {
 pub(crate) fn yield_to_others() {
     // Of the thread alone, unlike POSIX (nice(2), "C library/kernel differences"). Refused, it does as well without.
     let _ = rustix::process::nice(10);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_cannot_be_makes_no_other_wait() {
+        let offered = || {
+            let tried = open_cached(Path::new("/"), look_flags(true));
+            matches!(tried, Ok(CachedOpen::Opened(_)))
+        };
+        let before = offered();
+        let bad = open_cached(Path::new("a\0b"), look_flags(true));
+        assert!(matches!(bad, Ok(CachedOpen::NotOffered)), "{bad:?}");
+        assert_eq!(offered(), before);
+    }
 }

@@ -24,7 +24,7 @@ mod rings;
 
 #[cfg(feature = "gds")]
 pub(crate) use affinity::prefer_cpus;
-pub(crate) use facts::{BlockDevice, CachedOpen, is_passing};
+pub(crate) use facts::{BlockDevice, CachedOpen, is_out_of_descriptors, is_passing};
 pub(crate) use fork::Generation;
 #[cfg(all(target_os = "linux", not(feedwater_portable)))]
 pub(crate) use linux::*;

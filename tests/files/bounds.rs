@@ -5,7 +5,9 @@ use std::fs;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use feedwater::{Engine, EngineOptions, ErrorKind, PoolOptions, read_files, stat_files};
+use feedwater::{
+    Engine, EngineOptions, ErrorKind, FileContent, FileResult, PoolOptions, read_files, stat_files,
+};
 
 use super::support::*;
 
@@ -168,4 +170,41 @@ fn no_paths_give_nothing() {
         futures::executor::block_on(futures::StreamExt::count(stream)),
         0
     );
+}
+
+#[test]
+fn paths_that_panic_hold_up_none_of_those_that_came() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = make(dir.path(), 40);
+    let paths = paths(&files);
+    let mut taken = 0;
+    let iter = paths.iter().inspect(|_| {
+        taken += 1;
+        assert_ne!(taken, 35, "as the test wants it");
+    });
+    let mut found = read_files(iter).in_order().into_iter();
+    let drain = |found: &mut dyn Iterator<Item = FileResult<FileContent>>| {
+        found.inspect(|file| assert!(file.result.is_ok())).count()
+    };
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drain(&mut found)));
+    assert!(panicked.is_err());
+    // It does not wait for what was never begun.
+    let rest = drain(&mut found);
+    assert!((5..=37).contains(&rest), "{rest}");
+}
+
+#[test]
+#[ignore = "takes all descriptors: run by another test in a process of its own"]
+fn looking_needs_no_descriptor_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = make(dir.path(), 200);
+    let paths = paths(&files);
+    let mut taken = Vec::new();
+    while let Ok(file) = std::fs::File::open("/dev/null") {
+        taken.push(file);
+    }
+    let found = stat_files(&paths).into_iter();
+    let failed: Vec<_> = found.filter_map(|file| file.result.err()).collect();
+    drop(taken);
+    assert!(failed.is_empty(), "{} of 200: {}", failed.len(), failed[0]);
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use feedwater::ErrorKind;
 use feedwater::cache::{
@@ -201,6 +202,10 @@ fn senseless_options_are_refused() {
     };
     refused(CacheOptions::new().capacity(LEAST_CAPACITY - 1));
     refused(CacheOptions::new().shards(0));
+    refused(CacheOptions::new().shards(usize::MAX));
+    refused(CacheOptions::new().shards(4097).capacity(1 << 30));
+    // Parts in which hardly an entry fits.
+    refused(CacheOptions::new().shards(17).capacity(LEAST_CAPACITY));
     for prefetch in [
         PrefetchOptions::new().hits(0),
         PrefetchOptions::new().hits(9),
@@ -209,5 +214,25 @@ fn senseless_options_are_refused() {
         PrefetchOptions::new().directories(0),
     ] {
         refused(CacheOptions::new().prefetch(prefetch));
+    }
+}
+
+#[test]
+fn the_extremes_that_are_allowed_work() {
+    let fake = Arc::new(Fake::with(["/d/a"]));
+    for options in [
+        CacheOptions::new().shards(16).capacity(LEAST_CAPACITY),
+        CacheOptions::new().shards(4096).capacity(1 << 30),
+        CacheOptions::new().capacity(u64::MAX),
+        CacheOptions::new()
+            .file_ttl(Duration::MAX)
+            .listing_ttl(Duration::MAX)
+            .negative_ttl(Some(Duration::MAX))
+            .half_life(Duration::ZERO),
+    ] {
+        let cache = options.backend(fake.clone()).build().unwrap();
+        let before = fake.stats();
+        (0..2).for_each(|_| drop(cache.stat("/d/a").unwrap()));
+        assert_eq!(fake.stats() - before, 1, "{cache:?}");
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use feedwater::cache::{
     Attributes, CacheOptions, MetadataCache, PrefetchOptions, PrefetchRun, WarmupBudget,
+    WarmupReport,
 };
 use feedwater::{EntryKind, ErrorKind};
 
@@ -97,6 +98,9 @@ fn a_child_is_told_that_the_cache_is_not_its_own() {
     for _ in 0..4 {
         cache.stat(dir.path()).unwrap(); // also starts the thread
     }
+    let warmup = cache.warm_up(WarmupBudget::new()).unwrap();
+    let done = warmup.wait();
+    assert_ne!(done, WarmupReport::default());
     let forked = |error: feedwater::Error| matches!(error.kind(), ErrorKind::Forked);
     // SAFETY: the child looks at a generation, drops what takes no lock, and leaves through `_exit`.
     let status = unsafe {
@@ -104,7 +108,13 @@ fn a_child_is_told_that_the_cache_is_not_its_own() {
             0 => {
                 let ok = cache.stat(dir.path()).is_err_and(forked)
                     && cache.list(dir.path()).is_err_and(forked)
-                    && cache.warm_up(WarmupBudget::new()).is_err_and(forked);
+                    && cache.warm_up(WarmupBudget::new()).is_err_and(forked)
+                    && cache.roots().is_empty()
+                    && warmup.report().is_none()
+                    && warmup.wait() == WarmupReport::default();
+                warmup.pause();
+                warmup.resume();
+                warmup.stop();
                 cache.invalidate(dir.path());
                 drop(cache);
                 libc::_exit(if ok { 0 } else { 1 })

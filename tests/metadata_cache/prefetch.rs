@@ -1,6 +1,7 @@
 //! Passes: when they begin, what they bring, and when they stop.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use feedwater::cache::{
@@ -300,4 +301,60 @@ fn of_nested_roots_the_innermost_counts() {
         .iter()
         .for_each(|path| drop(cache.stat(path).unwrap()));
     assert_eq!((fake.stats(), fake.lists()), (10, 0));
+}
+
+#[test]
+fn a_new_file_that_was_invalidated_is_in_the_listing_that_a_pass_brought() {
+    let paths = files("/r/a/b/c", 40);
+    let (fake, _, cache) = cache(&paths, inline());
+    paths[..3]
+        .iter()
+        .for_each(|path| drop(cache.stat(path).unwrap()));
+    assert_eq!(cache.list("/r/a/b/c").unwrap().len(), 40);
+    assert_eq!(fake.lists(), 1);
+    fake.put("/r/a/b/c/new", 1);
+    cache.invalidate("/r/a/b/c/new");
+    let listing = cache.list("/r/a/b/c").unwrap();
+    assert_eq!(
+        (listing.len(), listing.get("new").is_some()),
+        (41, true),
+        "own writes are seen"
+    );
+    // The others are still known.
+    cache.stat(&paths[30]).unwrap();
+    assert_eq!(fake.stats(), 2);
+}
+
+#[test]
+fn a_listing_that_a_pass_brought_is_no_older_than_listings_may_be() {
+    let paths = files("/r/a/b/c", 40);
+    let (fake, clock) = (Arc::new(Fake::with(&paths)), Arc::new(ManualClock::new()));
+    let options = options(&fake, &clock).prefetch(inline());
+    let options = options.file_ttl(60 * SECOND).listing_ttl(SECOND);
+    let cache = options.build().unwrap();
+    paths[..3]
+        .iter()
+        .for_each(|path| drop(cache.stat(path).unwrap()));
+    fake.put("/r/a/b/c/new", 1);
+    assert_eq!(cache.list("/r/a/b/c").unwrap().len(), 40);
+    clock.advance(SECOND);
+    assert_eq!(cache.list("/r/a/b/c").unwrap().len(), 41);
+    // The attributes hold on.
+    cache.stat(&paths[30]).unwrap();
+    assert_eq!(fake.stats(), 2);
+}
+
+#[test]
+fn a_pass_that_lacks_answers_makes_no_listing() {
+    let paths = files("/r/a/b/c", 40);
+    let mut fake = Fake::with(&paths);
+    fake.bare = true;
+    fake.short.store(true, Ordering::SeqCst);
+    let (fake, clock) = (Arc::new(fake), Arc::new(ManualClock::new()));
+    let cache = options(&fake, &clock).prefetch(inline()).build().unwrap();
+    paths[..3]
+        .iter()
+        .for_each(|path| drop(cache.stat(path).unwrap()));
+    assert_eq!(cache.metrics().prefetched, 39);
+    assert_eq!(cache.list("/r/a/b/c").unwrap().len(), 40);
 }

@@ -26,6 +26,8 @@ pub(crate) struct Fake {
     fetch_hook: Mutex<Option<Arc<Hook>>>,
     /// Whether listings come without attributes.
     pub(crate) bare: bool,
+    /// Whether fetches say that they brought more than there can be.
+    pub(crate) boasts: AtomicBool,
     /// Whether batches lack an answer.
     pub(crate) short: AtomicBool,
 }
@@ -160,7 +162,10 @@ impl MetadataBackend for Fake {
             hook(path);
         }
         self.fetched.fetch_add(bytes, Ordering::SeqCst);
-        Ok(bytes)
+        match self.boasts.load(Ordering::SeqCst) {
+            true => Ok(u64::MAX),
+            false => Ok(bytes),
+        }
     }
 }
 

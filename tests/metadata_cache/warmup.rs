@@ -1,7 +1,7 @@
 //! Warm-ups: what they fetch, in which order, and that they can be held.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use feedwater::cache::{
@@ -224,4 +224,32 @@ fn a_pause_is_noticed_between_two_files() {
     warmup.stop();
     let report = warmup.wait();
     assert_eq!((report.contents, report.complete), (1000, false));
+}
+
+#[test]
+fn a_warm_up_that_is_paused_ends_with_its_time() {
+    let (fake, clock, cache, _) = old_entries(200);
+    let door = Arc::new(Door::default());
+    let inside = door.clone();
+    fake.on_call(move |_| inside.pass());
+    let budget = WarmupBudget::new().time(Duration::from_secs(60));
+    let warmup = cache.warm_up(budget).unwrap();
+    door.came(1);
+    warmup.pause();
+    clock.advance(Duration::from_secs(61));
+    door.open();
+    let (send, ended) = mpsc::channel();
+    std::thread::spawn(move || send.send(warmup.wait()));
+    let report = ended.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert_eq!((report.fetched, report.complete), (64, false));
+}
+
+#[test]
+fn a_backend_that_boasts_breaks_no_count() {
+    let (fake, _, cache, _) = old_entries(3);
+    fake.boasts.store(true, Ordering::SeqCst);
+    let budget = WarmupBudget::new().contents(u64::MAX);
+    let report = cache.warm_up(budget).unwrap().wait();
+    // Each has one byte and more, and none more than it has.
+    assert_eq!((report.contents, report.complete), (3, true));
 }

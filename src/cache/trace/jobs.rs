@@ -152,7 +152,7 @@ impl Job {
 
     /// Images by class, in an order that says nothing about how popular they are.
     fn images(&mut self, entries: u64) -> Vec<DirId> {
-        let per_class = PER_CLASS.min(entries);
+        let per_class = PER_CLASS.min(entries).max(1);
         let classes = (entries / per_class).max(1);
         let mut dirs: Vec<DirId> = (0..classes)
             .map(|class| {

@@ -53,6 +53,23 @@ fn every_operation_names_what_the_tree_has() {
 }
 
 #[test]
+fn the_smallest_trees_have_traces_too() {
+    for kind in TraceKind::ALL {
+        for (entries, accesses) in [(1, 0), (1, 40), (3, 40), (5, 40)] {
+            let options = TraceOptions::new().entries(entries).accesses(accesses);
+            let trace = Trace::new(kind, &options);
+            let stats = trace.operations().iter();
+            let stats = stats.filter(|operation| matches!(operation, Operation::Stat(_)));
+            let count = stats.count() as u64;
+            assert!(
+                count <= accesses && (count > 0) == (accesses > 0),
+                "{kind:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn listings_and_attributes_agree() {
     let trace = small(TraceKind::HivePartitions, 3);
     let tree = trace.tree();
