@@ -173,7 +173,7 @@ fn kernels(gpu: &Arc<Device>, len: u64, turns: u64, json: &mut String) {
         result::ctx::set_current(context).unwrap();
         result::malloc_sync(len as usize).unwrap()
     };
-    let plain = || {
+    let plain = |len: u64| {
         let from = bytes.ptr().addr() as u64;
         Way::new("copy of the driver", move || {
             // SAFETY: both have that many bytes; the null stream is waited for.
@@ -187,7 +187,7 @@ fn kernels(gpu: &Arc<Device>, len: u64, turns: u64, json: &mut String) {
     let many: Vec<_> = (0..len / part).map(|i| i * part..(i + 1) * part).collect();
     let one = [0..len];
     let ways = vec![
-        plain(),
+        plain(len),
         Way::new("CRC-32C, segments of 64 KiB", || {
             gpu.checksums(Checksum::Crc32c, &bytes, &many).unwrap();
         }),
@@ -206,7 +206,7 @@ fn kernels(gpu: &Arc<Device>, len: u64, turns: u64, json: &mut String) {
         .strides(&[224 * 224 * 3, 1, 224 * 3, 3])
         .affine(1, &[1.0 / 255.0; 3], &[-0.5; 3]);
     let ways = vec![
-        plain(),
+        plain(len),
         Way::new("dense copy of words", || {
             gpu.dense(&dense, &bytes).unwrap();
         }),
@@ -217,7 +217,7 @@ fn kernels(gpu: &Arc<Device>, len: u64, turns: u64, json: &mut String) {
     work("dense", len, turns, ways, json);
     if pixels <= len {
         let ways = vec![
-            plain(),
+            plain(pixels),
             Way::new("images, u8 to normalised f32, channels first", || {
                 gpu.dense(&image, &bytes).unwrap();
             }),
