@@ -44,7 +44,8 @@ pub enum ErrorKind {
         /// Length of the source in bytes.
         len: u64,
     },
-    /// The system refused or failed an operation.
+    /// The system refused or failed an operation: no such file ([`io::ErrorKind::NotFound`]), no permission, a device that
+    /// fails…
     #[error("{op} failed: {source}")]
     Io {
         /// The system call or operation.
@@ -171,6 +172,8 @@ pub enum ErrorKind {
         check: RecordCheck,
     },
     /// The file has no column, tensor or member of the name, or fewer rows or records than were asked for.
+    ///
+    /// A path that is not there is [`Io`](Self::Io) instead; [`Error::io_kind`] is [`io::ErrorKind::NotFound`] for both.
     #[error("there is no {what}")]
     NotFound {
         /// What was asked for, and what there is.
@@ -390,7 +393,8 @@ impl Error {
         self.0.engine
     }
 
-    /// The nearest [`io::ErrorKind`].
+    /// The nearest [`io::ErrorKind`]: [`NotFound`](io::ErrorKind::NotFound) for a path that is not there, and
+    /// so on.
     pub fn io_kind(&self) -> io::ErrorKind {
         match self.kind() {
             ErrorKind::Io { source, .. } => source.kind(),

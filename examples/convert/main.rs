@@ -63,7 +63,7 @@ fn main() -> ExitCode {
         }
         Err(error) => {
             complain(&format!(
-                "{error}\nUsage: convert [--format FORMAT] [--threads N] [--] IN OUT"
+                "{error}\nUsage: convert [--format FORMAT] [--threads N] [--] IN OUT\n`convert --help` explains them."
             ));
             return ExitCode::from(2);
         }
@@ -90,7 +90,7 @@ fn parse() -> Result<Option<Args>, lexopt::Error> {
         }
     }
     let [input, output] = <[OsString; 2]>::try_from(paths)
-        .map_err(|paths| format!("two paths are needed, {} given", paths.len()))?;
+        .map_err(|paths| format!("two paths are needed, IN and OUT; {} given", paths.len()))?;
     if threads == Some(0) {
         return Err("--threads 0: nobody would decode".into());
     }

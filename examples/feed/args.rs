@@ -228,7 +228,7 @@ fn rows(text: &str) -> Result<Range<u64>, String> {
     let bounds = bounds.and_then(|(start, end)| Some(start.parse().ok()?..end.parse().ok()?));
     bounds
         .filter(|rows: &Range<u64>| rows.start <= rows.end)
-        .ok_or_else(|| "rows are given as FROM..TO, as in 0..100".into())
+        .ok_or_else(|| "rows are given as FROM..TO, FROM not after TO, as in 0..100".into())
 }
 
 fn device(name: &str) -> Result<Wanted, String> {

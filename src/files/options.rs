@@ -51,7 +51,7 @@ impl Options {
 
 /// Reads many files whole, each to the end. The way is chosen by what is in memory, and by count.
 ///
-/// Gives a [builder](ManyFiles): iterate over it, on a plain thread, or make a [stream](ManyFiles::stream) of it for a
+/// Gives a [builder](ManyFiles): iterate over it (`into_iter` first, for `filter` and its kin), on a plain thread, or make a [stream](ManyFiles::stream) of it for a
 /// task. Paths are taken as they are needed, so there may be millions of them. What became of a file is told beside its
 /// path; one bad file stops no other.
 ///

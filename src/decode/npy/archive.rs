@@ -161,7 +161,7 @@ impl<R: Reader + ?Sized> Archive<R> {
         let source = self.reader.source();
         let Some(member) = self.members.get(name) else {
             let what = format!(
-                "array {name:?} among the {} that there are",
+                "array {name:?} among the {} that there are, which `Archive::names` lists",
                 self.members.len()
             );
             return Err(Error::new(ErrorKind::NotFound { what: what.into() }).named(source.name()));

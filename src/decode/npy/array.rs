@@ -82,10 +82,19 @@ impl Array {
     pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
         self.check_type::<T>()?;
         if !self.dtype.endian().is_native() {
-            return Err(self.refused("in the byte order that they have, as", T::NAME));
+            return Err(self.refused(
+                "in the byte order that they have, as",
+                T::NAME,
+                "`to_vec` swaps them",
+            ));
         }
-        cast(&self.bytes)
-            .ok_or_else(|| self.refused("at an address that is not aligned, as", T::NAME))
+        cast(&self.bytes).ok_or_else(|| {
+            self.refused(
+                "at an address that is not aligned, as",
+                T::NAME,
+                "`to_vec` copies them",
+            )
+        })
     }
 
     /// A copy of its elements in the order in which they stand in memory, swapped to the byte order of this machine where
@@ -146,11 +155,11 @@ impl Array {
         if (self.dtype.kind(), self.dtype.size()) == (wanted.kind(), wanted.size()) {
             return Ok(());
         }
-        Err(self.refused("as", T::NAME))
+        Err(self.refused("as", T::NAME, "values are not converted"))
     }
 
-    fn refused(&self, how: &str, name: &str) -> Error {
-        let what = format!("elements of type {} {how} {name}", self.dtype).into();
+    fn refused(&self, how: &str, name: &str, instead: &str) -> Error {
+        let what = format!("elements of type {} {how} {name}; {instead}", self.dtype).into();
         Error::new(ErrorKind::Unsupported { what })
     }
 }

@@ -23,7 +23,8 @@ pub struct Plan {
     pub rows_asked: u64,
     /// Bytes of the file.
     pub file_bytes: u64,
-    /// Requests for the footer, and then for indexes.
+    /// Requests for the footer, and then for indexes. Those for the footer are counted as well where its
+    /// [metadata](super::Scan::metadata) were read before and are not read again.
     pub metadata_requests: u64,
     /// Bytes of page indexes and Bloom filters.
     pub index_bytes: u64,

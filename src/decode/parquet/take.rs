@@ -60,7 +60,9 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
     pub async fn take_async(self, rows: &[u64]) -> Result<RecordBatch> {
         if self.is_narrowed() {
             return Err(Error::new(ErrorKind::InvalidOption {
-                what: "take with row groups, rows or a predicate".into(),
+                what:
+                    "`take` names its rows by itself: leave out row groups, rows and the predicate"
+                        .into(),
             }));
         }
         let mut sorted = rows.to_vec();

@@ -67,12 +67,21 @@ impl Tensor {
             Error::new(ErrorKind::Unsupported { what })
         };
         if !holds(self.dtype(), T::NUMBER) {
-            return Err(refused(format!("of {} as {}", self.dtype(), T::NAME)));
+            return Err(refused(format!(
+                "of {} as {}; values are not converted",
+                self.dtype(),
+                T::NAME
+            )));
         }
         if cfg!(target_endian = "big") && size_of::<T>() > 1 {
             return Err(refused("without swapping bytes, on this machine".into()));
         }
-        let unaligned = || refused(format!("at an address that is not aligned for {}", T::NAME));
+        let unaligned = || {
+            refused(format!(
+                "at an address that is not aligned for {}; `Load::align` aligns it",
+                T::NAME
+            ))
+        };
         cast(&self.bytes).ok_or_else(unaligned)
     }
 }

@@ -61,7 +61,8 @@ pub struct Record {
 ///
 /// # Errors
 /// [`CorruptRecord`](crate::ErrorKind::CorruptRecord) with the name of the file, the offset at which the record begins, its number, and
-/// the check that failed; [`Malformed`](crate::ErrorKind::Malformed) for a damaged GZIP or ZLIB stream and for a Git LFS pointer;
+/// the check that failed (record 0 and the checksum of its length, for a file of another format: [`Format::of`](crate::Format::of)
+/// tells); [`Malformed`](crate::ErrorKind::Malformed) for a damaged GZIP or ZLIB stream and for a Git LFS pointer;
 /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory); those of the reader, and of opening for a set.
 #[must_use = "iterators do nothing unless used"]
 pub struct Records<R: Reader + ?Sized> {

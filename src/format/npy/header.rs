@@ -46,8 +46,11 @@ fn wrong(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
 /// `Malformed` if it is no .npy file or ends within its header, `UnsupportedFeature` for another version or a long header.
 pub(crate) fn header_end(head: &[u8], len: u64) -> Result<u64> {
     let not = || {
-        wrong("it does not begin as one (b\"\\x93NUMPY\" and a version)")
-            .at(0..head.len().min(10) as u64)
+        wrong(match head.starts_with(b"PK") {
+            true => "it begins as a zip archive: `npy::open_npz` is for .npz files",
+            false => "it does not begin as one (b\"\\x93NUMPY\" and a version)",
+        })
+        .at(0..head.len().min(10) as u64)
     };
     if lfs::is_pointer(head) {
         return Err(wrong(lfs::POINTER).at(0..len));

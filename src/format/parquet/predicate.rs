@@ -367,8 +367,20 @@ fn target(
 fn key(target: &Target, value: &Value) -> Result<Key> {
     use DataType::*;
     let mismatch = || {
+        let takes = match &target.data_type {
+            Boolean => "booleans",
+            Date32 | Date64 | Time32(_) | Time64(_) | Timestamp(..) | Duration(_) => {
+                "whole numbers in the unit of that type"
+            }
+            Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64 => "whole numbers",
+            Decimal32(..) | Decimal64(..) | Decimal128(..) => "whole numbers that fit into it",
+            Float16 | Float32 | Float64 => "floats, and whole numbers that a float has exactly",
+            Utf8 | LargeUtf8 | Utf8View | Binary | LargeBinary | BinaryView
+            | FixedSizeBinary(_) => "text and bytes",
+            _ => "none, only `is_null` and `is_not_null`",
+        };
         invalid(format!(
-            "comparing {} of type {} with {value}",
+            "comparing {} of type {} with {value}; the values that it takes: {takes}",
             target.name, target.data_type
         ))
     };

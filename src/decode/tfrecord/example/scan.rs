@@ -98,7 +98,7 @@ impl ExampleScan {
     }
 
     /// From how many of the first examples a schema is [inferred](ExampleSchema::infer), where none is given. Default 100.
-    /// Their records are in memory meanwhile.
+    /// Their records are in memory meanwhile. A feature that none of them has is left out.
     pub fn infer_from(mut self, examples: usize) -> Self {
         self.infer_from = examples;
         self
