@@ -112,7 +112,8 @@ impl Directories {
         let place = match slots.iter().position(|slot| slot.dir == dir) {
             Some(place) => place,
             None => {
-                let oldest = |place: &usize| slots.get(*place).map_or(0, |s| s.last);
+                // A free one first: at the beginning of the clock, the others are as old.
+                let oldest = |place: &usize| slots.get(*place).map(|s| (s.dir != 0, s.last));
                 (0..WAYS).min_by_key(oldest).unwrap_or(0)
             }
         };
@@ -225,6 +226,15 @@ mod tests {
                 prop_assert_eq!(begins, wanted);
             }
         }
+    }
+
+    #[test]
+    fn a_free_place_is_taken_before_one_of_time_zero() {
+        let table = Directories::new(&PrefetchOptions::new().directories(4));
+        for dir in 1..=4 {
+            table.missed(dir, 4, 0);
+        }
+        assert!((1..=4).all(|dir| table.seen(dir, 0).is_some()));
     }
 
     #[test]
