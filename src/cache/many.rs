@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::attributes::Attributes;
 use super::inner::Place;
-use super::key::{Key, Kind, spelled};
+use super::key::{Key, Kind};
 use super::metadata::{MetadataCache, as_path, attributes_of};
 use super::node::{Node, Value, When, weight};
 use super::pass;
@@ -39,11 +39,10 @@ impl MetadataCache {
     ) -> Vec<Result<Attributes>> {
         let mut batch = Batch::default();
         for path in paths {
-            let path = spelled(path.as_ref().as_os_str().as_bytes());
-            match self.at_once(&path, &mut batch.lately) {
-                Some(answer) => batch.answers.push(Some(answer)),
-                None => {
-                    batch.missing.push((batch.answers.len(), path.into()));
+            match self.at_once(path.as_ref().as_os_str().as_bytes(), &mut batch.lately) {
+                Ok(answer) => batch.answers.push(Some(answer)),
+                Err(path) => {
+                    batch.missing.push((batch.answers.len(), path));
                     batch.answers.push(None);
                 }
             }
@@ -56,27 +55,37 @@ impl MetadataCache {
         batch.answers.into_iter().flatten().collect()
     }
 
-    fn at_once(&self, path: &[u8], lately: &mut Option<Lately>) -> Option<Result<Attributes>> {
+    /// What is known; or the path as keys have it.
+    fn at_once(
+        &self,
+        path: &[u8],
+        lately: &mut Option<Lately>,
+    ) -> std::result::Result<Result<Attributes>, Box<[u8]>> {
         let inner = &self.0;
         if let Err(error) = inner.check() {
-            return Some(Err(error));
+            return Ok(Err(error));
         }
         let now = inner.now();
         if let Some(dir) = lately
             && let Some(name) = dir.name_of(path)
             && let Some(found) = self.again(dir, name, now)
         {
-            return Some(Ok(found));
+            return Ok(Ok(found));
         }
-        if let Some(answer) = self.alone(path, now) {
-            return Some(answer);
-        }
-        let place = inner.place(path)?;
+        let path = match self.alone_as_written(path, now) {
+            Ok(answer) => return Ok(answer),
+            Err(path) => path,
+        };
+        let Some(place) = inner.place(&path) else {
+            return Err(path.into());
+        };
         // Before the look: what is invalidated from now on is noticed.
         let changes = inner.changes();
-        let found = self.among(&place, now)?;
+        let Some(found) = self.among(&place, now) else {
+            return Err(path.into());
+        };
         *lately = self.lately(&place, changes);
-        Some(Ok(found))
+        Ok(Ok(found))
     }
 
     /// Of the directory that was asked for last, a name that was asked for before. What has not been asked for since the pass
@@ -209,7 +218,7 @@ struct Lately {
 }
 
 impl Lately {
-    /// The name of a path in this directory.
+    /// The name of a path in this directory, if it is written as keys are.
     fn name_of<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
         let name = match &*self.path {
             b"/" => path.strip_prefix(b"/")?,
