@@ -302,20 +302,25 @@ pub mod memory {
 
     api! {
         fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) {
-            call(|guard| unsafe { give(free, guard.options.memory.saturating_sub(guard.memory.used()))?; give(total, guard.options.memory) })
+            call(|guard| unsafe { give(free, guard.free_memory())?; give(total, guard.options.memory) })
         }
         fn cuMemAlloc_v2(place: *mut u64, len: usize) { take(|guard| unsafe { allocate(guard, place, len, Kind::Device) }) }
         fn cuMemAllocManaged(place: *mut u64, len: usize, flags: c_uint) {
             take(|guard| if flags == 1 || flags == 2 { unsafe { allocate(guard, place, len, Kind::Managed) } } else { Err(Code::INVALID_VALUE) })
         }
-        fn cuMemAllocAsync(place: *mut u64, len: usize, stream: usize) {
+        fn cuMemAllocAsync(place: *mut u64, len: usize, stream: usize) { unsafe { cuMemAllocFromPoolAsync(place, len, 0, stream) } }
+        fn cuMemAllocFromPoolAsync(place: *mut u64, len: usize, pool: usize, stream: usize) {
             take(|mut guard| {
                 pools(&guard)?;
                 guard.stream(stream)?;
-                unsafe { allocate(guard, place, len, Kind::Device) }
+                let number = current()?;
+                if place.is_null() {
+                    return Err(Code::INVALID_VALUE);
+                }
+                let address = guard.allocate_from(pool, len, Kind::Device, number)?;
+                unsafe { give(place, address as u64) }
             })
         }
-        fn cuMemAllocFromPoolAsync(place: *mut u64, len: usize, _pool: usize, stream: usize) { unsafe { cuMemAllocAsync(place, len, stream) } }
         fn cuMemFree_v2(address: u64) {
             end(|guard| {
                 if address == 0 {
@@ -450,18 +455,39 @@ pub mod memory {
             take(|mut guard| {
                 pools(&guard)?;
                 let handle = guard.handle();
+                guard.memory.add_pool(handle);
                 unsafe { give(pool, handle) }
             })
         }
-        fn cuMemPoolDestroy(_pool: usize) { end(|guard| pools(&guard)) }
-        fn cuMemPoolSetAttribute(_pool: usize, _attribute: c_int, _value: *mut c_void) { call(|guard| pools(&guard)) }
+        fn cuMemPoolDestroy(pool: usize) {
+            end(|mut guard| {
+                pools(&guard)?;
+                guard.memory.remove_pool(pool).then_some(()).ok_or(Code::INVALID_VALUE)
+            })
+        }
+        fn cuMemPoolSetAttribute(pool: usize, attribute: c_int, value: *mut c_void) {
+            call(|mut guard| {
+                pools(&guard)?;
+                // The release threshold.
+                if attribute == 4 && !value.is_null() {
+                    guard.memory.set_threshold(pool, unsafe { value.cast::<u64>().read() });
+                }
+                Ok(())
+            })
+        }
         fn cuMemPoolGetAttribute(_pool: usize, _attribute: c_int, value: *mut u64) {
             call(|guard| {
                 pools(&guard)?;
                 unsafe { give(value, guard.memory.used() as u64) }
             })
         }
-        fn cuMemPoolTrimTo(_pool: usize, _keep: usize) { call(|guard| pools(&guard)) }
+        fn cuMemPoolTrimTo(pool: usize, keep: usize) {
+            call(|mut guard| {
+                pools(&guard)?;
+                guard.memory.trim_pool(pool, keep);
+                Ok(())
+            })
+        }
         fn cuStreamAttachMemAsync(stream: usize, address: u64, _len: usize, _flags: c_uint) {
             call(|mut guard| {
                 guard.stream(stream)?;
@@ -581,6 +607,7 @@ pub mod streams {
         fn cuEventDestroy_v2(event: usize) { end(|mut guard| guard.destroy_event(event)) }
         fn cuEventRecord(event: usize, stream: usize) {
             call(|mut guard| {
+                current()?;
                 let work = guard.record(event, stream)?;
                 queue(guard, stream, work)
             })

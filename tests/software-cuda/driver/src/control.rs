@@ -66,16 +66,16 @@ pub unsafe extern "C" fn software_cuda_set(name: *const c_char, value: *const c_
     i32::from(!known)
 }
 
-/// The `after`-th call from now gives the error `code` (0 is the next one); of those that take memory if `allocations` is not 0. A code
-/// of 0 takes an injected error back.
+/// `times` calls give the error `code`, from the `after`-th from now on (0 is the next one); of those that take memory if `allocations` is
+/// not 0. A code of 0 takes an injected error back.
 #[unsafe(no_mangle)]
-pub extern "C" fn software_cuda_inject(allocations: i32, after: u64, code: i32) {
+pub extern "C" fn software_cuda_inject(allocations: i32, after: u64, times: u64, code: i32) {
     let counted = if allocations == 0 {
         Counted::Calls
     } else {
         Counted::Allocations
     };
-    device().inject(counted, after, Code(code));
+    device().inject(counted, after, times, Code(code));
 }
 
 /// Says how many registers a kernel has.

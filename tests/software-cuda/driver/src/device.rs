@@ -36,6 +36,8 @@ struct Injected {
     counted: Counted,
     /// Calls that still go well.
     after: u64,
+    /// Calls after those that fail.
+    times: u64,
     code: Code,
 }
 
@@ -118,11 +120,12 @@ impl Device {
         self.registers.clear();
     }
 
-    /// The `after`-th call from now (0 is the next one) gives this error.
-    pub fn inject(&mut self, counted: Counted, after: u64, code: Code) {
-        self.injected = (code != Code::SUCCESS).then_some(Injected {
+    /// `times` calls give this error, from the `after`-th from now (0 is the next one) on.
+    pub fn inject(&mut self, counted: Counted, after: u64, times: u64, code: Code) {
+        self.injected = (code != Code::SUCCESS && times > 0).then_some(Injected {
             counted,
             after,
+            times,
             code,
         });
     }
@@ -142,7 +145,10 @@ impl Device {
             return Ok(());
         }
         let code = injected.code;
-        self.injected = None;
+        injected.times -= 1;
+        if injected.times == 0 {
+            self.injected = None;
+        }
         Err(code)
     }
 

@@ -1,6 +1,6 @@
 //! Memory of the device, of the host, and of both.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use software_cuda_ptx::{Fetched, Memory};
@@ -30,6 +30,10 @@ pub struct Allocation {
     pub kind: Kind,
     /// Which device it belongs to.
     pub device: i32,
+    /// The pool that it goes back to, or 0.
+    pub pool: usize,
+    /// Where its mapping begins.
+    mapped: usize,
     /// A bit for each byte that has been written; nothing where that is not followed.
     written: Option<Vec<u64>>,
 }
@@ -39,18 +43,60 @@ const MOST_FOLLOWED: usize = 16 << 20;
 /// Above this, new memory is left as the system gives it (zeros), so that large and sparse buffers take nothing.
 const MOST_FILLED: usize = 1 << 20;
 const PAGE: usize = 4096;
+/// Small allocations of the driver's begin at multiples of this, and not of a page.
+const SMALL_ALIGN: usize = 512;
+/// From here on, they begin at those of much more.
+const LARGE: usize = 1 << 20;
 
 /// All memory that the driver knows.
 #[derive(Debug, Default)]
 pub struct DeviceMemory {
     allocations: BTreeMap<usize, Allocation>,
     used: usize,
+    pools: HashMap<usize, Pool>,
+}
+
+/// A pool of memory in the order of streams, that a program made.
+#[derive(Debug, Default)]
+struct Pool {
+    /// Most bytes that it keeps while nobody uses them.
+    threshold: usize,
+    kept: usize,
 }
 
 impl DeviceMemory {
     /// Bytes of device memory in use.
     pub fn used(&self) -> usize {
         self.used
+    }
+
+    /// Bytes of device memory that pools keep.
+    pub fn kept(&self) -> usize {
+        self.pools.values().map(|pool| pool.kept).sum()
+    }
+
+    /// Makes a pool that keeps nothing yet.
+    pub fn add_pool(&mut self, handle: usize) {
+        self.pools.insert(handle, Pool::default());
+    }
+
+    /// Takes a pool away; whether there was one.
+    pub fn remove_pool(&mut self, handle: usize) -> bool {
+        self.pools.remove(&handle).is_some()
+    }
+
+    /// How much a pool keeps from now on.
+    pub fn set_threshold(&mut self, handle: usize, bytes: u64) {
+        if let Some(pool) = self.pools.get_mut(&handle) {
+            pool.threshold = usize::try_from(bytes).unwrap_or(usize::MAX);
+        }
+    }
+
+    /// Gives back what a pool keeps above so many bytes.
+    pub fn trim_pool(&mut self, handle: usize, keep: usize) {
+        if let Some(pool) = self.pools.get_mut(&handle) {
+            pool.kept = pool.kept.min(keep);
+        }
     }
 
     /// How many pieces of a kind there are.
@@ -178,15 +224,38 @@ impl Memory for DeviceMemory {
 impl Device {
     /// Takes memory.
     pub fn allocate(&mut self, len: usize, kind: Kind, ordinal: i32) -> Outcome<usize> {
+        self.allocate_from(0, len, kind, ordinal)
+    }
+
+    /// Bytes of device memory that nobody uses and no pool keeps.
+    pub fn free_memory(&self) -> usize {
+        let taken = self.memory.used.saturating_add(self.memory.kept());
+        self.options.memory.saturating_sub(taken)
+    }
+
+    /// Takes memory from a pool that a program made, where `pool` is one.
+    pub fn allocate_from(
+        &mut self,
+        pool: usize,
+        len: usize,
+        kind: Kind,
+        ordinal: i32,
+    ) -> Outcome<usize> {
         if len == 0 {
             return Err(Code::INVALID_VALUE);
         }
         let on_device = matches!(kind, Kind::Device | Kind::Managed);
-        if on_device && len > self.options.memory.saturating_sub(self.memory.used) {
+        let kept = self.memory.pools.get(&pool).map_or(0, |pool| pool.kept);
+        if on_device && len > self.free_memory().saturating_add(kept) {
             return Err(Code::OUT_OF_MEMORY);
         }
+        let shift = match kind {
+            Kind::Device if len < LARGE => SMALL_ALIGN,
+            _ => 0,
+        };
         let whole = len
-            .checked_next_multiple_of(PAGE)
+            .checked_add(shift)
+            .and_then(|len| len.checked_next_multiple_of(PAGE))
             .and_then(|len| len.checked_add(PAGE))
             .ok_or(Code::OUT_OF_MEMORY)?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -208,22 +277,27 @@ impl Device {
         // SAFETY: the last page of the mapping just made.
         unsafe { libc::mprotect(address.byte_add(whole - PAGE), PAGE, libc::PROT_NONE) };
         if len <= MOST_FILLED {
-            // SAFETY: the first `len` bytes of the mapping just made.
-            unsafe { std::ptr::write_bytes(address.cast::<u8>(), 0xa5, len) };
+            // SAFETY: `len` bytes of the mapping just made, which has room for them.
+            unsafe { std::ptr::write_bytes(address.byte_add(shift).cast::<u8>(), 0xa5, len) };
         }
         let follow = self.options.checks.unwritten && kind == Kind::Device && len <= MOST_FOLLOWED;
         let written = follow.then(|| vec![0; len.div_ceil(64)]);
-        let address = address as usize;
+        let (mapped, address) = (address as usize, address as usize + shift);
         self.memory.allocations.insert(
             address,
             Allocation {
                 len,
                 kind,
                 device: ordinal,
+                pool,
+                mapped,
                 written,
             },
         );
         self.memory.used += if on_device { len } else { 0 };
+        if let Some(pool) = self.memory.pools.get_mut(&pool) {
+            pool.kept = pool.kept.saturating_sub(len);
+        }
         self.remember(address);
         Ok(address)
     }
@@ -246,13 +320,23 @@ impl Device {
         }
         self.forget(address);
         if allocation.kind != Kind::Registered {
+            let mapped = allocation.mapped;
+            let len = (address - mapped + allocation.len).next_multiple_of(PAGE) + PAGE;
             // SAFETY: the mapping made in `allocate`, which is in the map no longer.
-            unsafe {
-                libc::munmap(
-                    address as *mut libc::c_void,
-                    allocation.len.next_multiple_of(PAGE) + PAGE,
-                )
-            };
+            unsafe { libc::munmap(mapped as *mut libc::c_void, len) };
+        }
+        Ok(())
+    }
+
+    /// Gives memory back in the order of a stream: to its pool, if it is from one.
+    pub fn free_to_pool(&mut self, address: usize) -> Outcome {
+        let of = |allocation: &Allocation| (allocation.pool, allocation.len);
+        let home = self.memory.allocations.get(&address).map(of);
+        self.free(address, &[Kind::Device, Kind::Managed])?;
+        if let Some((pool, len)) = home
+            && let Some(pool) = self.memory.pools.get_mut(&pool)
+        {
+            pool.kept = pool.kept.saturating_add(len).min(pool.threshold);
         }
         Ok(())
     }
@@ -276,6 +360,8 @@ impl Device {
                 len,
                 kind: Kind::Registered,
                 device: 0,
+                pool: 0,
+                mapped: address,
                 written: None,
             },
         );

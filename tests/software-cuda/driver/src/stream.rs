@@ -4,7 +4,7 @@
 //! streams wait for each other's earlier work; a stream with `CU_STREAM_NON_BLOCKING` waits only for events. In lazy mode nothing runs
 //! until somebody waits for it, or asks: each query does one piece of work.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::c_void;
 use std::sync::MutexGuard;
 use std::time::Instant;
@@ -12,7 +12,6 @@ use std::time::Instant;
 use crate::codes::{Code, Outcome};
 use crate::device::{Device, device};
 use crate::kernels::Queued;
-use crate::memory::Kind;
 
 /// A function of the host that a stream calls.
 pub type HostFunction = unsafe extern "C" fn(*mut c_void);
@@ -52,10 +51,10 @@ pub enum Work {
     },
     /// A kernel.
     Launch(Box<Queued>),
-    /// An event, as it was recorded for the n-th time.
+    /// An event is recorded: the record of this number.
     Record(usize, u64),
-    /// Waits for an event, as it was recorded for the n-th time, in a stream.
-    Wait(usize, u64, usize),
+    /// Waits for the record of this number, in a stream.
+    Wait(u64, usize),
     /// A call of the host.
     Call(HostFunction, usize),
     /// Memory goes back.
@@ -73,14 +72,14 @@ struct Stream {
     queue: VecDeque<Numbered>,
 }
 
-/// An event.
+/// An event. Who waits for it waits for the record that was the last one then, whatever becomes of the event.
 #[derive(Default)]
 pub struct Event {
-    /// How often it was recorded, and how often that was reached.
-    recorded: u64,
-    reached: u64,
-    /// Where it was recorded last.
+    /// Its last record.
+    last: Option<u64>,
+    /// Where that is.
     stream: usize,
+    /// When it was reached.
     at: Option<Instant>,
 }
 
@@ -89,6 +88,8 @@ pub struct Event {
 pub struct Streams {
     streams: HashMap<usize, Stream>,
     events: HashMap<usize, Event>,
+    /// Records that are not reached.
+    records: HashSet<u64>,
     next: u64,
 }
 
@@ -121,15 +122,10 @@ impl Streams {
     fn before(&self, stream: usize) -> Option<usize> {
         let this = self.streams.get(&stream)?;
         let next = this.queue.front()?;
-        if let Work::Wait(event, recorded, stream) = next.work {
-            // An event that is gone holds nobody up.
-            if self
-                .events
-                .get(&event)
-                .is_some_and(|event| event.reached < recorded)
-            {
-                return Some(stream);
-            }
+        if let Work::Wait(record, stream) = next.work
+            && self.records.contains(&record)
+        {
+            return Some(stream);
         }
         if !this.blocking {
             return None;
@@ -200,53 +196,58 @@ impl Device {
         Ok(())
     }
 
+    fn event(&self, handle: usize) -> Outcome<&Event> {
+        let event = self.streams.events.get(&handle);
+        event.ok_or(Code::INVALID_HANDLE)
+    }
+
     /// Records an event: the work to queue.
     pub fn record(&mut self, handle: usize, stream: usize) -> Outcome<Work> {
         let stream = self.streams.known(stream)?;
-        let event = self
-            .streams
-            .events
-            .get_mut(&handle)
-            .ok_or(Code::INVALID_HANDLE)?;
-        event.recorded += 1;
-        event.stream = stream;
-        Ok(Work::Record(handle, event.recorded))
+        self.event(handle)?;
+        self.streams.next += 1;
+        let record = self.streams.next;
+        self.streams.records.insert(record);
+        let event = Event {
+            last: Some(record),
+            stream,
+            at: None,
+        };
+        self.streams.events.insert(handle, event);
+        Ok(Work::Record(handle, record))
     }
 
-    /// Waits for an event: the work to queue, or nothing if it was never recorded.
+    /// The last record of an event and its stream, if it is not reached.
+    fn ahead(&self, handle: usize) -> Outcome<Option<(u64, usize)>> {
+        let event = self.event(handle)?;
+        let ahead = event
+            .last
+            .filter(|record| self.streams.records.contains(record));
+        Ok(ahead.map(|record| (record, event.stream)))
+    }
+
+    /// Waits for an event: the work to queue, or nothing if there is nothing to wait for.
     pub fn wait(&mut self, handle: usize) -> Outcome<Option<Work>> {
-        let event = self
-            .streams
-            .events
-            .get(&handle)
-            .ok_or(Code::INVALID_HANDLE)?;
-        Ok((event.recorded > 0).then_some(Work::Wait(handle, event.recorded, event.stream)))
+        let ahead = self.ahead(handle)?;
+        Ok(ahead.map(|(record, stream)| Work::Wait(record, stream)))
     }
 
     /// The stream in which an event that is not reached yet was recorded.
     pub fn pending_event(&self, handle: usize) -> Outcome<Option<usize>> {
-        let event = self
-            .streams
-            .events
-            .get(&handle)
-            .ok_or(Code::INVALID_HANDLE)?;
-        Ok((event.reached < event.recorded).then_some(event.stream))
+        Ok(self.ahead(handle)?.map(|(_, stream)| stream))
     }
 
     /// Milliseconds between two events.
     pub fn elapsed(&self, from: usize, to: usize) -> Outcome<f32> {
-        let at = |handle| self.streams.events.get(&handle).ok_or(Code::INVALID_HANDLE);
-        let (from, to) = (at(from)?, at(to)?);
-        match (from.recorded, to.recorded) {
-            (0, _) | (_, 0) => Err(Code::INVALID_HANDLE),
-            _ => match (from.at, to.at) {
-                (Some(first), Some(second))
-                    if from.reached == from.recorded && to.reached == to.recorded =>
-                {
-                    Ok(second.saturating_duration_since(first).as_secs_f32() * 1e3)
-                }
-                _ => Err(Code::NOT_READY),
-            },
+        let (from, to) = (self.event(from)?, self.event(to)?);
+        if from.last.is_none() || to.last.is_none() {
+            return Err(Code::INVALID_HANDLE);
+        }
+        match (from.at, to.at) {
+            (Some(first), Some(second)) => {
+                Ok(second.saturating_duration_since(first).as_secs_f32() * 1e3)
+            }
+            _ => Err(Code::NOT_READY),
         }
     }
 
@@ -278,14 +279,16 @@ impl Device {
                 self.memory.mark(to, len);
             }
             Work::Launch(launch) => self.run_kernel(*launch)?,
-            Work::Record(event, recorded) => {
-                if let Some(event) = self.streams.events.get_mut(&event) {
-                    event.reached = event.reached.max(recorded);
+            Work::Record(event, record) => {
+                self.streams.records.remove(&record);
+                if let Some(event) = self.streams.events.get_mut(&event)
+                    && event.last == Some(record)
+                {
                     event.at = Some(Instant::now());
                 }
             }
             Work::Free(address) => self
-                .free(address, &[Kind::Device, Kind::Managed])
+                .free_to_pool(address)
                 .map_err(|_| Code::ILLEGAL_ADDRESS)?,
             Work::Wait(..) | Work::Call(..) => {}
         }
@@ -346,8 +349,8 @@ fn step(mut guard: Guard, stream: usize) -> (Guard, bool) {
         if let Err(code) = guard.carry_out(work) {
             guard.broken = Some(code);
         }
-    } else if let Work::Record(event, recorded) = work {
-        let _ = guard.carry_out(Work::Record(event, recorded));
+    } else if let Work::Record(..) = work {
+        let _ = guard.carry_out(work);
     }
     (guard, true)
 }

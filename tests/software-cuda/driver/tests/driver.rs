@@ -314,6 +314,35 @@ fn events_order_streams() {
 }
 
 #[test]
+fn who_waits_for_an_event_waits_for_its_record_of_then() {
+    for destroyed in [false, true] {
+        let (mut session, _context) = begin();
+        session.set("STREAMS", "lazy");
+        let streams = [1; 3].map(|flags| Stream::new(flags).unwrap());
+        let [first, second, third] = &streams;
+        let (device, host) = (Bytes::new(4).unwrap(), Pinned::new(4).unwrap());
+        unsafe {
+            let mut event = null_mut();
+            check(sys::cuEventCreate(&mut event, 0)).unwrap();
+            check(sys::cuMemsetD8Async(device.0, 5, 4, first.0)).unwrap();
+            check(sys::cuEventRecord(event, first.0)).unwrap();
+            check(sys::cuStreamWaitEvent(second.0, event, 0)).unwrap();
+            check(sys::cuMemcpyDtoHAsync_v2(host.0, device.0, 4, second.0)).unwrap();
+            if destroyed {
+                check(sys::cuEventDestroy_v2(event)).unwrap();
+            } else {
+                // Recorded elsewhere, and reached there at once.
+                check(sys::cuEventRecord(event, third.0)).unwrap();
+                check(sys::cuEventSynchronize(event)).unwrap();
+                check(sys::cuEventDestroy_v2(event)).unwrap();
+            }
+            check(sys::cuStreamSynchronize(second.0)).unwrap();
+            assert_eq!(host.bytes(4), [5; 4], "destroyed: {destroyed}");
+        }
+    }
+}
+
+#[test]
 fn the_default_stream_and_blocking_streams_wait_for_each_other() {
     let (mut session, _context) = begin();
     session.set("STREAMS", "lazy");
@@ -579,6 +608,60 @@ fn memory_pools_may_be_missing() {
                 check(sys::cuMemFreeAsync(address, stream.0)).unwrap();
             }
         }
+    }
+}
+
+#[test]
+fn pools_keep_memory_up_to_their_threshold() {
+    const LEN: usize = 3 << 20;
+    let (mut session, _context) = begin();
+    session.set("MEMORY", &(4 << 20).to_string());
+    let stream = Stream::new(1).unwrap();
+    let room = || {
+        let (mut free, mut total) = (0, 0);
+        unsafe { check(sys::cuMemGetInfo_v2(&mut free, &mut total)).unwrap() };
+        free
+    };
+    for threshold in [0u64, 1 << 20, u64::MAX] {
+        unsafe {
+            let (mut pool, mut address) = (null_mut(), 0);
+            let properties = std::mem::zeroed();
+            check(sys::cuMemPoolCreate(&mut pool, &properties)).unwrap();
+            let mut value = threshold;
+            let which = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+            check(sys::cuMemPoolSetAttribute(
+                pool,
+                which,
+                (&raw mut value).cast(),
+            ))
+            .unwrap();
+            for _ in 0..2 {
+                let taken = sys::cuMemAllocFromPoolAsync(&mut address, LEN, pool, stream.0);
+                check(taken).unwrap();
+                check(sys::cuMemFreeAsync(address, stream.0)).unwrap();
+            }
+            let kept = threshold.min(LEN as u64) as usize;
+            assert_eq!(room(), (4 << 20) - kept);
+            // Others do not get it.
+            assert_eq!(Bytes::new(LEN).is_err(), kept == LEN);
+            check(sys::cuMemPoolTrimTo(pool, 1 << 10)).unwrap();
+            assert_eq!(room(), (4 << 20) - kept.min(1 << 10));
+            check(sys::cuMemPoolDestroy(pool)).unwrap();
+            assert_eq!(room(), 4 << 20);
+        }
+    }
+}
+
+#[test]
+fn several_calls_fail_in_a_row() {
+    let (mut session, _context) = begin();
+    session.fail_calls(1, 2, 1);
+    let stream = Stream::new(1).unwrap();
+    for fails in [true, true, false] {
+        assert_eq!(
+            unsafe { sys::cuStreamSynchronize(stream.0) } as u32 == 1,
+            fails
+        );
     }
 }
 

@@ -86,7 +86,7 @@ impl Counts {
 struct Library {
     reset: extern "C" fn(),
     set: unsafe extern "C" fn(*const c_char, *const c_char) -> c_int,
-    inject: extern "C" fn(c_int, u64, c_int),
+    inject: extern "C" fn(c_int, u64, u64, c_int),
     registers: unsafe extern "C" fn(*const c_char, u32),
     counts: unsafe extern "C" fn(*mut Counts),
     finding: unsafe extern "C" fn(u64, *mut u8, usize) -> usize,
@@ -161,15 +161,20 @@ impl Session {
 
     /// The call after `after` more (0: the next one) gives the error `code`.
     pub fn fail_call(&mut self, after: u64, code: i32) {
+        self.fail_calls(after, 1, code);
+    }
+
+    /// `times` calls after `after` more (0: from the next one on) give the error `code`.
+    pub fn fail_calls(&mut self, after: u64, times: u64, code: i32) {
         if let Some(library) = self.library {
-            (library.inject)(0, after, code);
+            (library.inject)(0, after, times, code);
         }
     }
 
     /// The call that takes memory after `after` more (0: the next one) finds none.
     pub fn fail_allocation(&mut self, after: u64) {
         if let Some(library) = self.library {
-            (library.inject)(1, after, OUT_OF_MEMORY);
+            (library.inject)(1, after, 1, OUT_OF_MEMORY);
         }
     }
 
@@ -288,9 +293,9 @@ fn load(path: &Path) -> Library {
                 *mut c_void,
                 unsafe extern "C" fn(*const c_char, *const c_char) -> c_int,
             >(symbol(c"software_cuda_set")),
-            inject: std::mem::transmute::<*mut c_void, extern "C" fn(c_int, u64, c_int)>(symbol(
-                c"software_cuda_inject",
-            )),
+            inject: std::mem::transmute::<*mut c_void, extern "C" fn(c_int, u64, u64, c_int)>(
+                symbol(c"software_cuda_inject"),
+            ),
             registers: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const c_char, u32)>(
                 symbol(c"software_cuda_registers"),
             ),
