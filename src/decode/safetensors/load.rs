@@ -371,7 +371,7 @@ impl PendingTensors {
         for Asked { pending, cutting } in self.asked.into_iter().skip(self.at) {
             cutting.cut(pending.wait()?, |tensor| self.tensors.push(tensor))?;
         }
-        Ok(Tensors::new(self.tensors))
+        Ok(Tensors::new(self.tensors, Tensor::name))
     }
 
     /// How far it is, of all files together: ranges and bytes that are there, and that were asked for.
@@ -405,7 +405,10 @@ impl Future for PendingTensors {
         }
         // Polled once more, it has nothing to give, which is no empty set of tensors.
         this.failed = Some(Error::new(ErrorKind::Abandoned));
-        Poll::Ready(Ok(Tensors::new(std::mem::take(&mut this.tensors))))
+        Poll::Ready(Ok(Tensors::new(
+            std::mem::take(&mut this.tensors),
+            Tensor::name,
+        )))
     }
 }
 

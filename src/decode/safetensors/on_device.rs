@@ -1,14 +1,14 @@
 //! Tensors in the memory of a GPU.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::file::not_found;
 use super::load::{Load, Options, Part};
+use super::tensor::Tensors;
 use crate::buffer::{Block, DeviceBytes};
 use crate::cuda::{Dense, Device, DlTensor, DlType, ElementType};
 use crate::error::{Error, ErrorKind, Result};
@@ -214,7 +214,7 @@ struct Sent<R: Reader + ?Sized> {
 /// Tensors on their way to a GPU: await it on any executor, or [`wait`](Self::wait). Dropping it cancels what has not been sent
 /// to the system; memory that is written to stays until that is over.
 ///
-/// With a [cast](DeviceLoad::cast), waiting and polling take the time of the kernels: well below that of reading.
+/// With a [cast](DeviceLoad::cast), waiting and polling take the time of its kernels as well: an executor's thread is blocked as long.
 #[must_use = "dropping it cancels reads that have not begun"]
 pub struct PendingDeviceTensors<R: Reader + ?Sized> {
     gpu: Arc<Device>,
@@ -240,7 +240,7 @@ impl<R: Reader + ?Sized> PendingDeviceTensors<R> {
             let blocks = pending.wait()?;
             self.take(&piece, blocks)?;
         }
-        Ok(DeviceTensors::new(self.tensors))
+        Ok(Tensors::new(self.tensors, DeviceTensor::name))
     }
 
     /// How far it is, of all files together: ranges and bytes that are on the device, and that are wanted.
@@ -325,7 +325,10 @@ impl<R: Reader + ?Sized> Future for PendingDeviceTensors<R> {
         }
         // Polled once more, it has nothing to give, which is no empty set of tensors.
         this.failed = Some(Error::new(ErrorKind::Abandoned));
-        Poll::Ready(Ok(DeviceTensors::new(std::mem::take(&mut this.tensors))))
+        Poll::Ready(Ok(Tensors::new(
+            std::mem::take(&mut this.tensors),
+            DeviceTensor::name,
+        )))
     }
 }
 
@@ -430,66 +433,4 @@ fn dtype_of(element: ElementType) -> Option<Dtype> {
 }
 
 /// Tensors that were read together into the memory of a GPU, in the order of their files.
-#[derive(Clone, Default)]
-pub struct DeviceTensors {
-    tensors: Vec<DeviceTensor>,
-    by_name: HashMap<String, usize>,
-}
-
-impl DeviceTensors {
-    fn new(tensors: Vec<DeviceTensor>) -> Self {
-        let names = tensors.iter().map(|tensor| tensor.name().to_owned());
-        DeviceTensors {
-            by_name: names.zip(0..).collect(),
-            tensors,
-        }
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.tensors.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.tensors.is_empty()
-    }
-
-    /// The tensor of this name.
-    ///
-    /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) if none of this name was read.
-    pub fn tensor(&self, name: &str) -> Result<&DeviceTensor> {
-        let found = self.by_name.get(name).and_then(|at| self.tensors.get(*at));
-        found.ok_or_else(|| not_found(name, self.tensors.len()))
-    }
-
-    /// All of them.
-    pub fn iter(&self) -> std::slice::Iter<'_, DeviceTensor> {
-        self.tensors.iter()
-    }
-}
-
-impl IntoIterator for DeviceTensors {
-    type Item = DeviceTensor;
-    type IntoIter = std::vec::IntoIter<DeviceTensor>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.tensors.into_iter()
-    }
-}
-
-impl<'a> IntoIterator for &'a DeviceTensors {
-    type Item = &'a DeviceTensor;
-    type IntoIter = std::slice::Iter<'a, DeviceTensor>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
-
-impl fmt::Debug for DeviceTensors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.tensors).finish()
-    }
-}
+pub type DeviceTensors = Tensors<DeviceTensor>;

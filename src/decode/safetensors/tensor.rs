@@ -116,15 +116,15 @@ fn holds(dtype: Dtype, number: Number) -> bool {
 }
 
 /// Tensors that were read together, in the order of their files.
-#[derive(Clone, Default)]
-pub struct Tensors {
-    tensors: Vec<Tensor>,
+#[derive(Clone)]
+pub struct Tensors<T = Tensor> {
+    tensors: Vec<T>,
     by_name: HashMap<String, usize>,
 }
 
-impl Tensors {
-    pub(super) fn new(tensors: Vec<Tensor>) -> Self {
-        let names = tensors.iter().map(|tensor| tensor.name().to_owned());
+impl<T> Tensors<T> {
+    pub(super) fn new(tensors: Vec<T>, name: impl Fn(&T) -> &str) -> Self {
+        let names = tensors.iter().map(|tensor| name(tensor).to_owned());
         Tensors {
             by_name: names.zip(0..).collect(),
             tensors,
@@ -142,7 +142,7 @@ impl Tensors {
     }
 
     /// The tensor of this name, if it was read.
-    pub fn get(&self, name: &str) -> Option<&Tensor> {
+    pub fn get(&self, name: &str) -> Option<&T> {
         self.tensors.get(*self.by_name.get(name)?)
     }
 
@@ -150,36 +150,45 @@ impl Tensors {
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if none of this name was read.
-    pub fn tensor(&self, name: &str) -> Result<&Tensor> {
+    pub fn tensor(&self, name: &str) -> Result<&T> {
         self.get(name)
             .ok_or_else(|| not_found(name, self.tensors.len()))
     }
 
     /// All of them.
-    pub fn iter(&self) -> std::slice::Iter<'_, Tensor> {
+    pub fn iter(&self) -> std::slice::Iter<'_, T> {
         self.tensors.iter()
     }
 }
 
-impl IntoIterator for Tensors {
-    type Item = Tensor;
-    type IntoIter = std::vec::IntoIter<Tensor>;
+impl<T> Default for Tensors<T> {
+    fn default() -> Self {
+        Tensors {
+            tensors: Vec::new(),
+            by_name: HashMap::new(),
+        }
+    }
+}
+
+impl<T> IntoIterator for Tensors<T> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.tensors.into_iter()
     }
 }
 
-impl<'a> IntoIterator for &'a Tensors {
-    type Item = &'a Tensor;
-    type IntoIter = std::slice::Iter<'a, Tensor>;
+impl<'a, T> IntoIterator for &'a Tensors<T> {
+    type Item = &'a T;
+    type IntoIter = std::slice::Iter<'a, T>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.iter()
     }
 }
 
-impl fmt::Debug for Tensors {
+impl<T: fmt::Debug> fmt::Debug for Tensors<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(&self.tensors).finish()
     }
