@@ -122,15 +122,9 @@ impl Driver {
         let before = buffers.range(..=address).next_back();
         match before {
             Some((&base, &whole)) if address - base <= whole && len <= whole - (address - base) => {
-                To {
-                    base,
-                    offset: address - base,
-                }
+                To::in_buffer(base, address - base)
             }
-            _ => To {
-                base: address,
-                offset: 0,
-            },
+            _ => To::address(address),
         }
     }
 

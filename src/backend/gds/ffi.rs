@@ -91,18 +91,39 @@ pub(super) struct Event {
     result: isize,
 }
 
-/// Where bytes go: an address, as an offset from the start of a registered buffer if it is in one.
+/// Where bytes go: an address, as an offset from the start of a registered buffer if it is in one. For others, cuFile's reference wants no
+/// offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct To {
-    pub(super) base: u64,
-    pub(super) offset: u64,
+    base: u64,
+    offset: u64,
+    registered: bool,
 }
 
 impl To {
-    pub(super) fn behind(self, bytes: u64) -> Self {
+    /// An address in memory that is not registered.
+    pub(super) fn address(address: u64) -> Self {
         To {
-            offset: self.offset + bytes,
-            ..self
+            base: address,
+            offset: 0,
+            registered: false,
+        }
+    }
+
+    /// So many bytes behind the start of a registered buffer.
+    pub(super) fn in_buffer(base: u64, offset: u64) -> Self {
+        To {
+            base,
+            offset,
+            registered: true,
+        }
+    }
+
+    /// So many bytes further.
+    pub(super) fn behind(self, bytes: u64) -> Self {
+        match self.registered {
+            true => To::in_buffer(self.base, self.offset + bytes),
+            false => To::address(self.base + bytes),
         }
     }
 }

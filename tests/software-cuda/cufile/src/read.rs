@@ -80,6 +80,9 @@ impl State {
             .iter()
             .all(|n| n % ALIGN == 0);
         self.counts.unaligned += u64::from(!aligned);
+        // cuFile's reference allows an offset from the start of a registered buffer alone.
+        let known = self.buffers.contains_key(&asked.base);
+        self.counts.wrong += u64::from(asked.behind != 0 && !known);
         let end = asked.behind as u64 + asked.len as u64;
         let registered = self
             .buffers

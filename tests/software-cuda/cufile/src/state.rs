@@ -60,7 +60,8 @@ pub struct Counts {
     pub closed: u64,
     /// Reads that wait at this moment.
     pub waiting: u64,
-    /// Things given back that were not there; handles whose file was closed before them; buffers whose memory was freed before them.
+    /// Things given back that were not there; handles whose file was closed before them; buffers whose memory was freed before them; offsets
+    /// from what is no registered buffer.
     pub wrong: u64,
 }
 
