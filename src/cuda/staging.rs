@@ -25,6 +25,10 @@ impl Transfer for Device {
         place == self.place()
     }
 
+    fn name(&self) -> String {
+        format!("{} (device {})", self.info().name, self.ordinal())
+    }
+
     fn allocate(&self, _place: Place, len: usize) -> Result<BlockMut> {
         Device::allocate(self, len)
     }

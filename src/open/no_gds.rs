@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use super::report::Verdict;
 use crate::error::Result;
-use crate::reader::{Reader, Transfer};
+use crate::reader::{Reader, Route, Transfer};
 
 /// Nothing to choose.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,6 +24,10 @@ impl Front {
     }
 }
 
-pub(super) fn facts((): &Fronted) -> impl Iterator<Item = (&'static str, String)> + '_ {
-    std::iter::empty()
+pub(super) fn fact((): &Fronted, _: usize) -> Option<String> {
+    None
+}
+
+pub(super) fn verdict((): &Fronted) -> Option<(Route, Verdict)> {
+    None
 }

@@ -48,7 +48,8 @@ pub struct Opened {
     plain: Arc<Plain>,
     /// The same with the devices that were given, if there are any.
     staged: Option<Arc<dyn Reader>>,
-    /// Those of its parts that cuFile is in front of.
+    /// Its parts, one for each device: the way through the host, and what is in front of that.
+    devices: Vec<Arc<Staged<dyn Reader>>>,
     fronted: Fronted,
 }
 
@@ -100,6 +101,7 @@ impl Opened {
         Opened {
             plain: Arc::new(plain),
             staged: None,
+            devices: Vec::new(),
             fronted: Fronted::default(),
         }
     }
@@ -114,7 +116,9 @@ impl Opened {
         for device in devices {
             let below = self.staged.unwrap_or_else(|| self.plain.clone());
             let staged = Staged::new(below, device.clone(), options.clone());
-            self.staged = Some(front.put(Arc::new(staged), device, &mut self.fronted)?);
+            let staged: Arc<Staged<dyn Reader>> = Arc::new(staged);
+            self.devices.push(staged.clone());
+            self.staged = Some(front.put(staged, device, &mut self.fronted)?);
         }
         Ok(self)
     }
@@ -124,7 +128,7 @@ impl Opened {
     pub fn report(&self) -> Report {
         let Plain { source, routes } = &*self.plain;
         let counters = source.counters().snapshot();
-        let (resident, mut facts, verdicts) = match routes {
+        let (resident, mut facts, mut verdicts) = match routes {
             Routes::Memory { why, .. } => {
                 let no = || {
                     Verdict::Refused(Refusal::NotForThisFile {
@@ -146,7 +150,8 @@ impl Opened {
                 (resident, routes.facts(resident), routes.verdicts())
             }
         };
-        facts.extend(gds::facts(&self.fronted));
+        facts.extend(self.to_devices());
+        verdicts.extend(gds::verdict(&self.fronted));
         let candidates = verdicts
             .into_iter()
             .map(|(route, verdict)| Candidate {
@@ -163,6 +168,23 @@ impl Opened {
             candidates,
             counters,
         }
+    }
+}
+
+impl Opened {
+    /// Which devices there are, and which way bytes took to each.
+    fn to_devices(&self) -> impl Iterator<Item = (&'static str, String)> + '_ {
+        let devices = self.devices.iter().enumerate();
+        devices.map(|(index, staged)| {
+            let (pinned, other) = staged.staged_bytes().pinned_and_other();
+            let mut ways: Vec<_> = gds::fact(&self.fronted, index).into_iter().collect();
+            ways.push(format!("{pinned} bytes through pinned memory"));
+            if other > 0 {
+                ways.push(format!("{other} bytes through memory that is not pinned"));
+            }
+            let name = staged.transfer().name();
+            ("to the device", format!("{name}: {}", ways.join("; ")))
+        })
     }
 }
 

@@ -22,10 +22,11 @@ pub struct Report {
     pub resident: Option<u64>,
     /// Facts that the choice rests on, as name and value, as far as they are known: `on` (the file system), `device`,
     /// `device queue` (requests), `streams` (the rates found), `direct alignment` (bytes), `rings` (how they are set up),
-    /// `most in flight by rings` (requests on the device, of all readers), `bytes in page cache`, `to the device` (by cuFile or not). For people: values may
-    /// be worded otherwise in another version.
+    /// `most in flight by rings` (requests on the device, of all readers), `bytes in page cache`, and for each device that was given `to the
+    /// device` (its name, and how many bytes went to it by cuFile and through pinned memory). For people: values may be worded otherwise
+    /// in another version.
     pub facts: Vec<(&'static str, String)>,
-    /// All routes that there are, in the order in which they are thought of.
+    /// All routes that there are, in the order in which they are thought of; [`Route::Gds`] if a GPU was given.
     pub candidates: Vec<Candidate>,
     /// What was read so far.
     pub counters: CounterSnapshot,

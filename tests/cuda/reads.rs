@@ -21,7 +21,21 @@ fn a_file_arrives_in_device_memory() {
             assert_eq!(on_device(&gpu, &block), bytes, "{streams}");
             // And as before into the host's memory.
             assert_eq!(reader.read(5..500).wait().unwrap(), bytes[5..500]);
-            assert_eq!(reader.report().counters.bounced, bytes.len() as u64);
+            let report = reader.report();
+            assert_eq!(report.counters.bounced, bytes.len() as u64);
+            let fact = report
+                .facts
+                .iter()
+                .find(|(name, _)| *name == "to the device");
+            let said = &fact.unwrap().1;
+            assert!(
+                said.starts_with(&format!("{} (device 0): ", gpu.info().name)),
+                "{said}"
+            );
+            assert!(
+                said.ends_with("9437184 bytes through pinned memory"),
+                "{said}"
+            );
         }
         nothing_left(&session);
     }

@@ -518,20 +518,35 @@ fn open_puts_cufile_in_front_of_the_way_through_the_host() {
             found.unwrap().1.clone()
         };
         assert!(
-            fact(&report).starts_with("cuFile (peer-to-peer; "),
+            fact(&report).contains(" (device 0): cuFile (peer-to-peer; "),
             "{report}"
         );
+        assert!(fact(&report).ends_with("; 0 bytes through pinned memory"));
+        let gds = |report: &feedwater::Report| {
+            let mut candidates = report.candidates.iter();
+            let found = candidates.find(|candidate| candidate.route == Route::Gds);
+            let found = found.unwrap();
+            (found.verdict.to_string(), found.bytes)
+        };
+        assert_eq!(gds(&report), ("used".into(), (3 << 20) - 5));
         // The host's memory as before, and what is no file.
         assert_eq!(reader.read(7..90).wait().unwrap(), setting.bytes[7..90]);
         let memory = open().open_bytes(setting.bytes.clone(), "bytes").unwrap();
         setting.check(&*memory, &[5..100]);
-        assert!(fact(&memory.report()).contains("off: the reader is not one of a local file"));
+        let report = memory.report();
+        let why = "the reader is not one of a local file";
+        assert!(fact(&report).contains(&format!("off: {why}")), "{report}");
+        assert!(fact(&report).ends_with("; 95 bytes through pinned memory"));
+        assert!(gds(&report).0.contains(why), "{report}");
         // One that goes the other way.
         cufile.fail("cuFileRead", 0, 5011);
         setting.check(&*reader, &[0..100_000]);
+        let said = fact(&reader.report());
         assert!(
-            fact(&reader.report())
-                .ends_with("1 reads went another way: cuFileRead failed: CUDA driver error (5011)")
+            said.ends_with(
+                "1 reads went another way: cuFileRead failed: CUDA driver error (5011); 100000 bytes through pinned memory"
+            ),
+            "{said}"
         );
         let required = open().gds(setting.options(GdsMode::Require));
         let error = required

@@ -7,14 +7,14 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Instant;
 
 use super::job::{Job, broken, deliver};
 use super::transfer::{Lease, Line, STAGING, Transfer, TransferDone};
-use crate::buffer::{Block, BlockMut};
+use crate::buffer::{Block, BlockMut, Place};
 use crate::error::{Error, ErrorKind, Result};
 use crate::reader::{Batch, Failed, Pending, Priority, ReadOptions, Reader, Ticket};
 
@@ -30,6 +30,31 @@ pub(super) struct Shared {
     pub(super) depth: usize,
     /// Staging blocks that exist.
     pub(super) taken: Arc<AtomicUsize>,
+    /// Bytes that were handed to the transfer.
+    pub(super) bytes: StagedBytes,
+}
+
+/// Bytes that were handed to a transfer, by where they were.
+#[derive(Debug, Default)]
+pub(crate) struct StagedBytes {
+    pinned: AtomicU64,
+    other: AtomicU64,
+}
+
+impl StagedBytes {
+    fn add(&self, place: Place, bytes: u64) {
+        let counter = match place {
+            Place::Pinned => &self.pinned,
+            _ => &self.other,
+        };
+        counter.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// In page-locked memory, and in other.
+    pub(crate) fn pinned_and_other(&self) -> (u64, u64) {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (load(&self.pinned), load(&self.other))
+    }
 }
 
 /// What the thread wakes up for.
@@ -121,7 +146,13 @@ struct Task {
 
 /// What one read of a task is for.
 enum Part {
-    Piece { job: u64, piece: usize, len: u64 },
+    Piece {
+        job: u64,
+        piece: usize,
+        len: u64,
+        /// Where it is on its way.
+        via: Place,
+    },
     Forward(Ticket),
 }
 
@@ -283,8 +314,8 @@ impl Driver {
             return false;
         };
         match self.read_into_staging(&packed, options) {
-            Ok(pending) => {
-                let parts = packed.into_iter().map(Packed::into_part).collect();
+            Ok((pending, via)) => {
+                let parts = packed.into_iter().map(|p| p.into_part(via)).collect();
                 self.follow(pending, parts);
             }
             Err(error) => {
@@ -394,8 +425,12 @@ impl Driver {
         }
     }
 
-    /// Takes a staging block and starts reading `packed` into it.
-    fn read_into_staging(&self, packed: &[Packed], mut options: ReadOptions) -> Result<Pending> {
+    /// Takes a staging block and starts reading `packed` into it; with where that is.
+    fn read_into_staging(
+        &self,
+        packed: &[Packed],
+        mut options: ReadOptions,
+    ) -> Result<(Pending, Place)> {
         let shared = &self.shared;
         let wanted = packed.last().map_or(0, Packed::end) as usize;
         let mut staging =
@@ -408,6 +443,7 @@ impl Driver {
                 staging.place()
             )));
         }
+        let via = staging.place();
         let mut staging = staging.holding(Lease::take(&shared.taken, &self.line));
         // Kept by `pack`: it is the batch's, and this is only a part of it.
         options.depth = None;
@@ -420,7 +456,7 @@ impl Driver {
             at = piece.end();
         }
         drop(staging);
-        guarded(|| Ok(shared.inner.submit(batch)))
+        guarded(|| Ok((shared.inner.submit(batch), via)))
     }
 
     fn follow(&mut self, pending: Pending, parts: Vec<Option<Part>>) {
@@ -457,8 +493,13 @@ impl Driver {
             };
             match task.parts.get_mut(index).and_then(Option::take) {
                 Some(Part::Forward(ticket)) => deliver(ticket, outcome),
-                Some(Part::Piece { job, piece, len }) => match outcome {
-                    Ok(block) => self.copy(job, piece, len, block),
+                Some(Part::Piece {
+                    job,
+                    piece,
+                    len,
+                    via,
+                }) => match outcome {
+                    Ok(block) => self.copy(job, piece, len, via, block),
                     Err(failed) => {
                         if let Some(running) = self.jobs.get_mut(&job) {
                             running.sub(1);
@@ -475,7 +516,7 @@ impl Driver {
     }
 
     /// Hands a piece that was read to the transfer.
-    fn copy(&mut self, id: u64, piece: usize, len: u64, block: Block) {
+    fn copy(&mut self, id: u64, piece: usize, len: u64, via: Place, block: Block) {
         let Some(running) = self.jobs.get_mut(&id).filter(|r| r.job.is_alive()) else {
             return;
         };
@@ -498,6 +539,7 @@ impl Driver {
         };
         let counters = self.shared.inner.source().counters();
         counters.add_bounced(len);
+        self.shared.bytes.add(via, len);
         let done = TransferDone::new(self.line.clone(), id, piece);
         // Unwinding drops `done`, which fails the read.
         let copy = AssertUnwindSafe(|| self.shared.transfer.copy(bytes, to, done));
@@ -573,11 +615,12 @@ impl Packed {
         self.at + (self.range.end - self.range.start)
     }
 
-    fn into_part(self) -> Option<Part> {
+    fn into_part(self, via: Place) -> Option<Part> {
         Some(Part::Piece {
             job: self.job,
             piece: self.piece,
             len: self.range.end - self.range.start,
+            via,
         })
     }
 }

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use driver::{Driver, Event, Shared};
+use driver::{Driver, Event, Shared, StagedBytes};
 use job::Job;
 use transfer::{Line, STAGING};
 pub use transfer::{Transfer, TransferDone};
@@ -151,6 +151,7 @@ impl<R: Reader + ?Sized> Staged<R> {
                 align: align as u64,
                 depth: options.depth.max(1),
                 taken: Arc::new(AtomicUsize::new(0)),
+                bytes: StagedBytes::default(),
             }),
             tickets,
             line: Mutex::new(None),
@@ -166,6 +167,11 @@ impl<R: Reader + ?Sized> Staged<R> {
     /// The way to the device.
     pub fn transfer(&self) -> &Arc<dyn Transfer> {
         &self.shared.transfer
+    }
+
+    /// What went through staging blocks so far.
+    pub(crate) fn staged_bytes(&self) -> &StagedBytes {
+        &self.shared.bytes
     }
 
     /// Whether the transfer can serve `place`; an error if it does not say.

@@ -19,7 +19,7 @@ pub(super) const STAGING: &str = "staging";
 
 /// How bytes get from host memory to a device.
 ///
-/// [`Staged`](super::Staged) calls all methods but [`reaches`](Self::reaches) on its own thread, one at a time:
+/// [`Staged`](super::Staged) calls all methods but [`reaches`](Self::reaches) and [`name`](Self::name) on its own thread, one at a time:
 /// while one of them blocks, no other device read of that reader makes progress. A method that panics fails the
 /// reads it was called for with [`Abandoned`](ErrorKind::Abandoned), and no others.
 ///
@@ -28,6 +28,11 @@ pub trait Transfer: Any + fmt::Debug + Send + Sync {
     /// Whether [`copy`](Self::copy) can write to memory at `place`. Always the same answer; called by the thread
     /// that submits.
     fn reaches(&self, place: Place) -> bool;
+
+    /// What reports call it. Default: its `Debug` form.
+    fn name(&self) -> String {
+        format!("{self:?}")
+    }
 
     /// Memory for a read that left the choice to the engine ([`Dest::Any`](crate::Dest::Any)): unfilled, at
     /// `place`, at least `len` bytes. `len` may be 0.
