@@ -190,14 +190,15 @@ pub enum ErrorKind {
         /// The message of the panic.
         message: Arc<str>,
     },
-    /// A call of the CUDA driver failed. The device can be used on; the host's memory may do instead.
+    /// A call of the CUDA driver, or of cuFile, failed. The device can be used on; the host's memory, or the way through it, may do
+    /// instead.
     #[error("{call} failed: {name} ({code}){}", of_log(log.as_deref()))]
     Cuda {
-        /// The function of the driver.
+        /// The function; those of cuFile begin with `cuFile`.
         call: &'static str,
-        /// Its `CUresult`.
+        /// Its `CUresult`; of a function of cuFile, its `CUfileOpError` (from 5000 on).
         code: u32,
-        /// The name of that, as the driver spells it.
+        /// The name of that, as the driver spells it; of a code of cuFile, what it means.
         name: Arc<str>,
         /// What the driver's compiler said, where it was asked to compile.
         log: Option<Arc<str>>,
