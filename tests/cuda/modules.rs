@@ -10,7 +10,7 @@ fn each_is_loaded_once_and_has_the_kernel_of_its_name() {
     let session = session("eager");
     {
         let gpu = Device::open(0).unwrap();
-        for family in FAMILIES {
+        for &family in FAMILIES {
             let module = gpu.module(family).unwrap();
             println!(
                 "{}: {:?} {}",
