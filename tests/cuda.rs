@@ -12,6 +12,8 @@ mod faults;
 mod feed;
 #[path = "cuda/fork.rs"]
 mod fork;
+#[path = "cuda/hostile.rs"]
+mod hostile;
 #[path = "cuda/kernels.rs"]
 mod kernels;
 #[path = "cuda/memory.rs"]

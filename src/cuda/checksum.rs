@@ -82,20 +82,23 @@ impl Device {
         segments: &[Range<u64>],
     ) -> Result<Vec<u32>> {
         let len = bytes.len() as u64;
-        let mut count = 0u64;
+        // Each is less than 2^48, and there are not as many segments as 2^60: no overflow.
+        let mut count = 0u128;
         for segment in segments {
             if segment.start > segment.end || segment.end > len {
                 let outside = Error::new(ErrorKind::OutOfBounds { len }).by("cuda");
                 return Err(outside.at(segment.clone()));
             }
-            count += (segment.end - segment.start).div_ceil(PIECE).max(1);
+            count += u128::from((segment.end - segment.start).div_ceil(PIECE).max(1));
         }
+        // More than memory has room for is no number of pieces.
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
         if segments.is_empty() {
             return Ok(Vec::new());
         }
         let mut work = Work::new(self);
         let base = work.reads(bytes)?;
-        let mut pieces = Words::with_capacity(count as usize * 32)?;
+        let mut pieces = Words::with_capacity((count as usize).saturating_mul(32))?;
         for (number, segment) in segments.iter().enumerate() {
             let mut at = segment.start;
             loop {

@@ -178,9 +178,12 @@ impl Dense {
         }
         let output = count.checked_mul(to).ok_or_else(too_large)?;
         let output = usize::try_from(output).map_err(|_| too_large())?;
-        // Padded in front, where the dimension of rows has to stay the first: behind it.
-        let mut shape = [1; 4];
-        let mut strides = [0; 4];
+        if let Some(rows) = &self.rows
+            && rows.len() as u64 != self.shape[0]
+        {
+            let what = format!("{} rows where the shape has {}", rows.len(), self.shape[0]);
+            return Err(invalid(what));
+        }
         let given = match &self.strides {
             Some(strides) if strides.len() == dims => strides.clone(),
             Some(strides) => {
@@ -189,29 +192,32 @@ impl Dense {
             }
             None => row_major(&self.shape),
         };
+        // Those behind the last are of one element: that of rows has to stay the first.
+        let mut shape = [1; 4];
+        let mut strides = [0; 4];
         for ((shape, strides), (dim, stride)) in shape
             .iter_mut()
             .zip(&mut strides)
             .zip(self.shape.iter().zip(&given))
         {
             *shape = *dim;
-            *strides = stride.checked_mul(from).ok_or_else(too_large)?;
+            // A tensor of no elements reads nothing.
+            if count > 0 {
+                *strides = stride.checked_mul(from).ok_or_else(too_large)?;
+            }
         }
-        // The last byte of one row of the source, and of all of them.
-        let reach = |from: usize| {
-            let dims = shape.iter().zip(&strides).skip(from);
-            dims.map(|(dim, stride)| u128::from(dim.saturating_sub(1)) * u128::from(*stride))
-                .sum::<u128>()
-        };
-        let row = reach(1) + u128::from(from);
-        let outside = || Error::new(ErrorKind::OutOfBounds { len }).by("cuda");
         let mut source_rows = shape[0];
         if count > 0 {
+            // How far the last element of one row is behind the first, and that of the last row. The dimensions are together no more
+            // than 64 bits have, so that this is no more than 128 have.
+            let reach = |from: usize| {
+                let dims = shape.iter().zip(&strides).skip(from);
+                dims.map(|(dim, stride)| u128::from(dim - 1) * u128::from(*stride))
+                    .sum::<u128>()
+            };
+            let row = reach(1) + u128::from(from);
+            let outside = || Error::new(ErrorKind::OutOfBounds { len }).by("cuda");
             if let Some(rows) = &self.rows {
-                if rows.len() as u64 != shape[0] {
-                    let what = format!("{} rows where the shape has {}", rows.len(), shape[0]);
-                    return Err(invalid(what));
-                }
                 if row > u128::from(len) {
                     return Err(outside());
                 }
@@ -294,7 +300,7 @@ impl Device {
         let plan = tensor.plan(bytes)?;
         let mut work = Work::new(self);
         let source = work.reads(bytes)?;
-        let mut block = self.allocate(plan.output)?;
+        let mut block = work.output(plan.output)?;
         if plan.count > 0 {
             let output = block.unfilled_ptr().addr() as u64;
             let rows = match &tensor.rows {

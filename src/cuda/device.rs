@@ -3,13 +3,13 @@
 
 use std::ffi::c_void;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use super::arena::{Arena, Bounds};
 use super::context::Context;
-use super::memory::{Arena, Bounds, DeviceBuffer, Guard};
+use super::memory::{DeviceBuffer, Guard};
 use super::modules::Modules;
 use super::pinned::Ring;
-use super::pool::StreamPool;
 use super::probe::DeviceInfo;
 use super::staging::Copier;
 use super::stream::Stream;
@@ -20,8 +20,8 @@ use crate::error::{Error, ErrorKind, Result};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeviceOptions {
-    /// Most bytes of the device's memory at once. What would go past it is refused before the driver is asked. Default: all that the
-    /// device has.
+    /// Most bytes of the device's memory at once. What would go past it is refused before the driver is asked. What the
+    /// [stream-ordered pool](Self::pool_keep) keeps is not counted. Default: all that the device has.
     pub memory: Option<u64>,
     /// Bytes that are taken from the driver at a time. Buffers up to a quarter of it are parts of such a chunk; larger ones are
     /// allocations of their own. Default 64 MiB.
@@ -31,7 +31,8 @@ pub struct DeviceOptions {
     /// Most bytes of the pinned ring; blocks are pinned when first needed, and stay. Default 64 MiB. When all are in use, or the system
     /// refuses to pin, blocks of ordinary memory serve.
     pub pinned: usize,
-    /// Bytes that the stream-ordered pool keeps while nobody uses them. Default 256 MiB.
+    /// Bytes that the stream-ordered pool keeps while nobody uses them, until there is no memory for something else, or
+    /// [`Device::trim`]. Default 256 MiB.
     pub pool_keep: u64,
     /// How buffers are kept apart. Default: not at all.
     pub guard: Guard,
@@ -106,6 +107,7 @@ impl DeviceOptions {
             memory: self.memory.map_or(most, |memory| memory.min(most)),
             // A chunk of whole pages, so that its parts can begin at pages.
             chunk: self.chunk.clamp(1 << 16, 1 << 40).next_multiple_of(1 << 16),
+            pool_keep: self.pool_keep,
             guard: self.guard,
         };
         Ok(Arc::new(Device {
@@ -114,8 +116,6 @@ impl DeviceOptions {
             arena: Arena::new(context.clone(), bounds)?,
             ring: Ring::new(context.clone(), self.pinned_block.max(1), self.pinned),
             modules: Modules::default(),
-            pool: Mutex::new(None),
-            pool_keep: self.pool_keep,
             context,
         }))
     }
@@ -160,9 +160,6 @@ pub struct Device {
     arena: Arc<Arena>,
     ring: Arc<Ring>,
     modules: Modules,
-    /// `None`: not asked for yet; `Some(None)`: the device has none.
-    pool: Mutex<Option<Option<Arc<StreamPool>>>>,
-    pool_keep: u64,
     context: Arc<Context>,
 }
 
@@ -224,20 +221,7 @@ impl Device {
     /// # Errors
     /// As [`allocate`](Self::allocate).
     pub fn allocate_in(&self, stream: &Stream, len: usize) -> Result<BlockMut> {
-        self.context.check()?;
-        let pool = {
-            let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
-            match &*pool {
-                Some(pool) => pool.clone(),
-                None => {
-                    let made = StreamPool::new(&self.context, self.pool_keep)?;
-                    pool.insert(made).clone()
-                }
-            }
-        };
-        self.arena
-            .allocate_in(stream, pool.as_ref(), len)
-            .map(BlockMut::new)
+        self.arena.allocate_in(stream, len).map(BlockMut::new)
     }
 
     /// A block of the pinned ring with at least `len` bytes: host memory that the device copies from at full speed. Of ordinary memory
@@ -311,7 +295,8 @@ impl Device {
         Ok(copy)
     }
 
-    /// Gives memory that nobody uses back to the driver. Waits for what the device still does with memory that was given back.
+    /// Gives memory that nobody uses back to the driver. Waits for what the device still does with memory that was given back; where
+    /// there is a stream-ordered pool, for all that the device does.
     pub fn trim(&self) {
         if self.context.is_of_this_process() {
             self.arena.trim();

@@ -118,42 +118,60 @@ unsafe impl Sync for DlTensor {}
 struct DlOwner {
     _bytes: DeviceBytes,
     shape: Vec<i64>,
+    strides: Vec<i64>,
 }
 
 impl DlTensor {
     /// All of `bytes` as elements of one type, in the order of C.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] if the shape does not have exactly as many bytes, or an element is no whole number of bytes.
+    /// [`ErrorKind::InvalidOption`] if the shape does not have exactly as many bytes, an element is no whole number of bytes, or a dimension
+    /// is more than 63 bits have; [`ErrorKind::Unsupported`] for memory that is no device's.
     pub fn new(bytes: DeviceBytes, element: DlType, shape: &[u64]) -> Result<Self> {
         let (code, bits) = element.parts();
         let device = device_of(bytes.place())?;
+        let wrong = || {
+            let what = format!("{} bytes as a tensor of {element:?} {shape:?}", bytes.len());
+            Error::new(ErrorKind::InvalidOption { what: what.into() })
+        };
         let wanted = shape
             .iter()
             .try_fold(u64::from(bits) / 8, |n, d| n.checked_mul(*d));
+        // A tensor of no elements may have any other dimensions.
+        let wanted = wanted.or_else(|| shape.contains(&0).then_some(0));
         if bits == 0 || !bits.is_multiple_of(8) || wanted != Some(bytes.len() as u64) {
-            let what = format!("{} bytes as a tensor of {element:?} {shape:?}", bytes.len());
-            return Err(Error::new(ErrorKind::InvalidOption { what: what.into() }));
+            return Err(wrong());
         }
-        // Each is at most the length, but for a tensor of no elements.
+        let dimensions = i32::try_from(shape.len()).map_err(|_| wrong())?;
+        let signed = |n: u64| i64::try_from(n).map_err(|_| wrong());
+        // Consumers of today want strides, although the version without them is valid as well.
+        let mut stride = 1u64;
+        let mut strides = Vec::with_capacity(shape.len());
+        for dim in shape.iter().rev() {
+            strides.push(signed(stride)?);
+            // Of those in front of a dimension without elements, none is ever taken.
+            stride = stride.saturating_mul((*dim).max(1)).min(i64::MAX as u64);
+        }
+        strides.reverse();
         let mut owner = Box::new(DlOwner {
-            shape: shape
-                .iter()
-                .map(|d| i64::try_from(*d).unwrap_or(i64::MAX))
-                .collect(),
+            shape: shape.iter().map(|d| signed(*d)).collect::<Result<_>>()?,
+            strides,
             _bytes: bytes.clone(),
         });
         let managed = DlManaged {
-            // Frameworks take and give a byte offset of 0, although the text wants multiples of 256 here.
-            data: bytes.ptr().cast(),
+            // Null for no bytes, as the text has it. Frameworks take and give a byte offset of 0, although it wants multiples of 256 here.
+            data: match bytes.is_empty() {
+                true => ptr::null_mut(),
+                false => bytes.ptr().cast(),
+            },
             device_type: CUDA,
             device,
-            dimensions: i32::try_from(shape.len()).unwrap_or(i32::MAX),
+            dimensions,
             code,
             bits,
             lanes: 1,
             shape: owner.shape.as_mut_ptr(),
-            strides: ptr::null_mut(),
+            strides: owner.strides.as_mut_ptr(),
             byte_offset: 0,
             owner: Box::into_raw(owner).cast(),
             deleter: Some(delete),
@@ -253,10 +271,11 @@ impl ArrowDevice {
         }
     }
 
-    /// The array for others.
+    /// The array for others. How long a buffer has to be depends on the type, which is not known here: that is the caller's to see to.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] if its buffers are of several devices, or of none.
+    /// [`ErrorKind::InvalidOption`] if its buffers are of several devices, or of none, or if there are more nulls than elements, or
+    /// more elements than 63 bits have.
     pub fn export(self) -> Result<ArrowDeviceArray> {
         let mut device = None;
         self.check(&mut device)?;
@@ -275,6 +294,11 @@ impl ArrowDevice {
     }
 
     fn check(&self, device: &mut Option<i32>) -> Result<()> {
+        let nulls = self.null_count.unwrap_or(0);
+        if i64::try_from(self.length).is_err() || nulls > self.length {
+            let what = format!("an array of {} elements, {nulls} of them null", self.length);
+            return Err(Error::new(ErrorKind::InvalidOption { what: what.into() }));
+        }
         for bytes in self.buffers.iter().flatten() {
             let this = device_of(bytes.place())?;
             if *device.get_or_insert(this) != this {
@@ -302,10 +326,9 @@ impl ArrowDevice {
                 .collect(),
         });
         ArrowArray {
-            length: i64::try_from(self.length).unwrap_or(i64::MAX),
-            null_count: self
-                .null_count
-                .map_or(-1, |count| i64::try_from(count).unwrap_or(i64::MAX)),
+            // Checked before: they fit.
+            length: self.length.cast_signed(),
+            null_count: self.null_count.map_or(-1, u64::cast_signed),
             offset: 0,
             n_buffers: owner.pointers.len() as i64,
             n_children: owner.children.len() as i64,
@@ -372,7 +395,7 @@ unsafe extern "C" fn release(array: *mut ArrowArray) {
 /// The ordinal of a CUDA device.
 fn device_of(place: Place) -> Result<i32> {
     match place {
-        Place::Device(ordinal) => Ok(i32::try_from(ordinal).unwrap_or(i32::MAX)),
+        Place::Device(ordinal) if i32::try_from(ordinal).is_ok() => Ok(ordinal.cast_signed()),
         other => Err(Error::new(ErrorKind::InvalidOption {
             what: format!("{other} as memory of a device").into(),
         })),

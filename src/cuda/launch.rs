@@ -7,7 +7,7 @@ use std::ptr;
 use super::device::Device;
 use super::memory::DeviceBuffer;
 use super::modules::Family;
-use crate::buffer::DeviceBytes;
+use crate::buffer::{BlockMut, DeviceBytes};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Blocks of a launch at most. Kernels go on where more are needed, so this bounds what a launch costs, and nothing else.
@@ -43,7 +43,8 @@ impl Words {
     }
 }
 
-/// Work of one call, in the device's own stream. Dropping it waits for what was queued.
+/// Work of one call, in the device's own stream. Dropping it waits for what was queued. Where that cannot be waited for, its memory is
+/// not used again before it is over all the same.
 pub(super) struct Work<'a> {
     device: &'a Device,
     /// What the device copies from.
@@ -100,9 +101,17 @@ impl<'a> Work<'a> {
         Ok(address)
     }
 
+    /// Memory of the device for what is to last longer than the work, which writes all of it. Given back only after the work, whatever
+    /// fails.
+    pub(super) fn output(&self, len: usize) -> Result<BlockMut> {
+        let buffer = self.device.arena().allocate_for(self.device.own(), len);
+        buffer.map(BlockMut::new)
+    }
+
     /// Memory of the device with any content.
     fn take(&mut self, len: usize) -> Result<u64> {
-        let buffer = self.device.arena().allocate(len)?;
+        let arena = self.device.arena();
+        let buffer = arena.allocate_for(self.device.own(), len)?;
         let address = buffer.address();
         self.buffers.push(buffer);
         Ok(address)
@@ -175,8 +184,10 @@ impl<'a> Work<'a> {
     }
 
     fn wait(&mut self) -> Result<()> {
+        self.device.own().synchronize()?;
         self.done = true;
-        self.device.own().synchronize()
+        self.buffers.iter_mut().for_each(DeviceBuffer::settle);
+        Ok(())
     }
 }
 

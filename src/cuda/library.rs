@@ -70,6 +70,7 @@ pub(crate) struct Failure {
 pub(crate) mod code {
     pub(crate) const OUT_OF_MEMORY: u32 = 2;
     pub(crate) const NOT_INITIALIZED: u32 = 3;
+    pub(crate) const STUB_LIBRARY: u32 = 34;
     pub(crate) const NO_DEVICE: u32 = 100;
     pub(crate) const INVALID_DEVICE: u32 = 101;
     pub(crate) const NOT_READY: u32 = 600;
@@ -80,10 +81,12 @@ pub(crate) mod code {
         const DEINITIALIZED: u32 = 4;
         const ECC_UNCORRECTABLE: u32 = 214;
         const NVLINK_UNCORRECTABLE: u32 = 220;
+        const CONTAINED: u32 = 226;
+        const MPS_CLIENT_TERMINATED: u32 = 810;
         const EXTERNAL_DEVICE: u32 = 911;
         matches!(
             code,
-            DEINITIALIZED | ECC_UNCORRECTABLE | NVLINK_UNCORRECTABLE | EXTERNAL_DEVICE
+            DEINITIALIZED | ECC_UNCORRECTABLE | NVLINK_UNCORRECTABLE | CONTAINED | MPS_CLIENT_TERMINATED | EXTERNAL_DEVICE
             // Illegal address, launch timeout; context destroyed, assert; hardware stack, illegal instruction, misaligned address,
             // invalid address space, invalid pc, launch failed; tensor memory leak.
             | 700 | 702 | 709 | 710 | 714..=719 | 721
@@ -143,6 +146,7 @@ functions! {
     cuDevicePrimaryCtxRelease_v2(device: CUdevice);
     cuCtxGetCurrent(context: *mut CUcontext);
     cuCtxSetCurrent(context: CUcontext);
+    cuCtxSynchronize();
     cuStreamCreate(stream: *mut CUstream, flags: c_uint);
     cuStreamDestroy_v2(stream: CUstream);
     cuStreamSynchronize(stream: CUstream);
@@ -166,6 +170,7 @@ functions! {
     cuMemPoolCreate(pool: *mut CUmemoryPool, properties: *const CUmemPoolProps);
     cuMemPoolDestroy(pool: CUmemoryPool);
     cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: c_uint, value: *mut c_void);
+    cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize);
     cuMemAllocFromPoolAsync(address: *mut CUdeviceptr, len: usize, pool: CUmemoryPool, stream: CUstream);
     cuMemFreeAsync(address: CUdeviceptr, stream: CUstream);
     cuModuleLoadDataEx(module: *mut CUmodule, image: *const c_void, count: c_uint, options: *mut c_uint, values: *mut *mut c_void);
@@ -193,6 +198,8 @@ pub(super) enum Missing {
     Library(String),
     /// A function of it.
     Function(&'static str),
+    /// Not even its version is to be had: a library that stands in for the driver when programs are linked, for one.
+    Failed(Failure),
     /// It is older than the kernels, or than functions that are needed.
     Old(c_int),
 }
@@ -234,7 +241,7 @@ unsafe fn version_of(library: *mut c_void) -> Result<c_int, Missing> {
         let function: unsafe extern "C" fn(*mut c_int) -> c_uint = std::mem::transmute(symbol);
         match function(&mut version) {
             0 => Ok(version),
-            _ => Err(Missing::Function(NAME)),
+            code => Err(Missing::Failed(Failure { call: NAME, code })),
         }
     }
 }

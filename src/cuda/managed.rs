@@ -58,7 +58,12 @@ impl Device {
             })
             .by("cuda"));
         }
-        let (free, _) = self.memory()?;
+        let (mut free, _) = self.memory()?;
+        if len as u64 > free {
+            // What is kept for later is not in use.
+            self.trim();
+            (free, _) = self.memory()?;
+        }
         if len as u64 > free {
             return Err(context.out_of_memory(len, free));
         }

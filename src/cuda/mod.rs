@@ -6,7 +6,10 @@
 //!
 //! # What runs on what
 //! A read goes into a block of pinned host memory (the ring), from there by the device's copy engine, and is delivered when it has
-//! arrived. Reading and copying overlap; a few blocks are under way at a time ([`StagingOptions`](crate::StagingOptions)).
+//! arrived. Reading and copying overlap; a few blocks are under way at a time ([`StagingOptions`](crate::StagingOptions)). With the feature
+//! `gds`, files go from the drive to the device where cuFile does that. [`Opened::report`](crate::Opened::report) says which way bytes took.
+//!
+//! Kernels ([`Device::checksums`], [`Device::dense`]) wait for their result: the calling thread is blocked as long.
 //!
 //! # Other users of CUDA
 //! Everything is in the primary context, as with the CUDA runtime and with cudarc: addresses and streams of the one hold for the
@@ -14,6 +17,7 @@
 //! [`lend`] take theirs. `DLPack` ([`DlTensor`]) and Arrow's C device interface ([`ArrowDevice`]) hand memory out with its owner.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod arena;
 mod checksum;
 mod context;
 mod dense;

@@ -46,6 +46,20 @@ impl StreamPool {
         })?;
         Ok(Some(Arc::new(pool)))
     }
+
+    /// Gives back what it keeps. Waits for all that the device does: until then, what was given back counts as in use.
+    pub(super) fn trim(&self) {
+        let handle = self.handle.0;
+        let trimmed = self.context.call(|driver| {
+            // SAFETY: the context is current.
+            unsafe { driver.cuCtxSynchronize() }?;
+            // SAFETY: the pool lives.
+            unsafe { driver.cuMemPoolTrimTo(handle, 0) }
+        });
+        if let Err(error) = trimmed {
+            tracing::debug!(%error, "a pool cannot be trimmed");
+        }
+    }
 }
 
 impl Drop for StreamPool {

@@ -189,6 +189,14 @@ pub(super) fn driver() -> Result<&'static Driver, NoCuda> {
     let driver = library::driver().map_err(|missing| match missing {
         Missing::Library(why) => NoCuda::NoDriver { why },
         Missing::Function(function) => NoCuda::MissingFunction { function },
+        Missing::Failed(Failure { call, code }) => NoCuda::Failed {
+            call,
+            code,
+            name: match code {
+                code::STUB_LIBRARY => "a library for linking is in the place of the driver".into(),
+                _ => "an unknown error".into(),
+            },
+        },
         Missing::Old(version) => NoCuda::OldDriver {
             found: major_minor(version),
         },

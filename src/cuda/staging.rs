@@ -134,7 +134,7 @@ impl Copier {
 
     /// Fails a copy once the device has nothing to do with its memory.
     fn give_up(&self, copy: Copy, error: Error) {
-        settle(&self.context, &self.stream, copy, error);
+        settle(&self.stream, copy, error);
     }
 
     fn send(&self, queued: Queued) {
@@ -201,14 +201,13 @@ fn wait(context: &Context, stream: &Stream, (copy, event): Queued) {
         Ok(()) => copy.finish(),
         // A wait that failed says nothing of the copy; one that goes well says that it is done.
         Err(_) if !context.is_lost() && stream.synchronize().is_ok() => copy.finish(),
-        Err(error) => settle(context, stream, copy, error),
+        Err(error) => settle(stream, copy, error),
     }
 }
 
 /// Fails a copy once the device has nothing to do with its memory.
-fn settle(context: &Context, stream: &Stream, copy: Copy, error: Error) {
-    // What a lost device has queued it does not do any more.
-    if context.is_lost() || stream.synchronize().is_ok() || context.is_lost() {
+fn settle(stream: &Stream, copy: Copy, error: Error) {
+    if stream.is_over() {
         copy.fail(error);
     } else {
         copy.abandon(error);

@@ -81,6 +81,12 @@ impl Stream {
             .call(|driver| unsafe { driver.cuStreamWaitEvent(self.handle(), event.handle.0, 0) })
     }
 
+    /// Waits until nothing of what was queued so far is under way: it is done, or the device does nothing any more. False: nobody knows.
+    pub(super) fn is_over(&self) -> bool {
+        // A second time, so that one failed call is no leak.
+        (0..2).any(|_| self.synchronize().is_ok()) || self.context().is_lost()
+    }
+
     /// The driver's `CUstream`, for calls of your own: `as sys::CUstream`, with cudarc.
     pub fn raw(&self) -> *mut c_void {
         self.handle().cast()
@@ -155,6 +161,12 @@ impl Event {
         // SAFETY: the event lives as long as `self`.
         self.context
             .call(|driver| unsafe { driver.cuEventSynchronize(self.handle.0) })
+    }
+
+    /// Waits until nothing before it is under way: it is done, or the device does nothing any more. False: nobody knows.
+    pub(super) fn is_over(&self) -> bool {
+        // A second time, so that one failed call is no leak.
+        (0..2).any(|_| self.synchronize().is_ok()) || self.context.is_lost()
     }
 }
 

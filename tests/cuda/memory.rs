@@ -78,7 +78,9 @@ fn large_ones_are_allocations_of_their_own_and_chunks_go_when_they_are_empty() {
     {
         let gpu = DeviceOptions::default().chunk(1 << 20).open(0).unwrap();
         let large = gpu.allocate((256 << 10) + 1).unwrap();
-        assert_eq!(gpu.stats().held, (256 << 10) + 256);
+        // And what the driver's alignment takes.
+        let held = gpu.stats().held - ((256 << 10) + 256);
+        assert!(held == 0 || held == 4096, "{held}");
         drop(large);
         assert_eq!(gpu.stats().held, 0);
         let blocks: Vec<_> = (0..10).map(|_| gpu.allocate(256 << 10).unwrap()).collect();

@@ -91,7 +91,8 @@ fn a_tensor_for_dlpack_holds_its_memory_until_it_is_deleted() {
             assert_eq!((tensor.code, tensor.bits, tensor.lanes), (2, 32, 1));
             let shape = std::slice::from_raw_parts(tensor.shape, tensor.ndim as usize);
             assert_eq!(shape, [10, 2, 54]);
-            assert!(tensor.strides.is_null() && tensor.byte_offset == 0);
+            let strides = std::slice::from_raw_parts(tensor.strides, tensor.ndim as usize);
+            assert_eq!((strides, tensor.byte_offset), (&[108, 54, 1][..], 0));
             assert_eq!(gpu.stats().in_use, 4800);
             (tensor.deleter.unwrap())(raw);
         }
@@ -113,6 +114,7 @@ fn a_tensor_for_dlpack_holds_its_memory_until_it_is_deleted() {
             (DlType::Int(4), &[12]),
             (DlType::UInt(0), &[6]),
             (DlType::UInt(8), &[u64::MAX, 3]),
+            (DlType::UInt(8), &[0]),
         ] {
             let error = DlTensor::new(bytes.clone(), element, shape).unwrap_err();
             assert!(
@@ -120,7 +122,26 @@ fn a_tensor_for_dlpack_holds_its_memory_until_it_is_deleted() {
                 "{error}"
             );
         }
-        drop(bytes);
+        // One without elements has no address; a scalar has no dimensions.
+        let (none, one) = (bytes.slice(..0), bytes.slice(..4));
+        for (bytes, shape, strides) in [
+            (&none, &[0, 1 << 62, 4][..], &[i64::MAX, 4, 1][..]),
+            (&none, &[1 << 62, 8, 0], &[8, 1, 1]),
+            (&one, &[], &[]),
+        ] {
+            let tensor = DlTensor::new(bytes.clone(), DlType::Float(32), shape).unwrap();
+            // SAFETY: it lives until the end of the block; as many strides as dimensions.
+            unsafe {
+                let raw = &*tensor.as_ptr().cast::<DlManagedTensor>();
+                assert_eq!(raw.data.is_null(), bytes.is_empty());
+                assert_eq!(raw.ndim as usize, shape.len());
+                let found = std::slice::from_raw_parts(raw.strides, shape.len());
+                assert_eq!(found, strides);
+            }
+        }
+        let error = DlTensor::new(none, DlType::UInt(8), &[0, 1 << 63]).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::InvalidOption { .. }));
+        drop((bytes, one));
         assert_eq!(gpu.stats().in_use, 0);
     }
     nothing_left(&session);
@@ -190,6 +211,16 @@ fn an_array_for_arrow_holds_its_buffers_until_it_is_released() {
         assert_eq!(gpu.stats().in_use, 0);
         let error = ArrowDevice::default().export().unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::InvalidOption { .. }));
+        // Numbers that the interface has no room for, or that cannot be, on any level.
+        for (length, nulls) in [(u64::MAX, 0), (3, 4), (1 << 63, 1 << 63)] {
+            let mut child = ArrowDevice::values(length, delivered(&gpu, 5));
+            child.null_count = Some(nulls);
+            let mut list = ArrowDevice::values(1, delivered(&gpu, 8));
+            list.children = vec![child];
+            let error = list.export().unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::InvalidOption { .. }));
+        }
+        assert_eq!(gpu.stats().in_use, 0);
     }
     nothing_left(&session);
 }

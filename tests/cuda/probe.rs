@@ -218,6 +218,25 @@ fn missing_alone() {
     );
 }
 
+/// What is installed for linking programs, where there is no driver.
+#[test]
+fn a_library_for_linking_in_the_place_of_the_driver() {
+    let code = "int cuDriverGetVersion(int *version) { return 34; }
+                int cuInit(unsigned flags) { return 34; }";
+    with_library("probe::stub_alone", Some(code));
+}
+
+#[test]
+#[ignore = "run by `a_library_for_linking_in_the_place_of_the_driver`"]
+fn stub_alone() {
+    let why = cuda::available().unwrap_err();
+    assert_eq!(
+        why.to_string(),
+        "cuDriverGetVersion failed: a library for linking is in the place of the driver (34)"
+    );
+    assert_eq!(refusal(0), why.to_string());
+}
+
 /// A call fails, each in its turn.
 #[test]
 fn whatever_call_fails_is_named() {

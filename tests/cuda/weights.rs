@@ -7,6 +7,7 @@ use feedwater::cuda::{Device, DeviceOptions, ElementType};
 use feedwater::safetensors::{self, DeviceTensor, Dtype, NewTensor, TensorFile};
 use feedwater::{ErrorKind, OpenOptions, Opened, Staged, StagingOptions};
 use half::{bf16, f16};
+use software_cuda_preload::Device as On;
 
 use crate::support::*;
 
@@ -229,5 +230,65 @@ fn shards_are_read_together_and_errors_give_everything_back() {
             );
         }
         nothing_left(&session);
+    }
+}
+
+/// What weights take of the host's memory on their way is the ring, however large they are.
+#[test]
+fn the_host_needs_the_ring_and_nothing_else() {
+    const BLOCK: usize = 64 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("large.safetensors");
+    let bytes = data(6 << 20);
+    let tensors = [
+        NewTensor::new("small", Dtype::F32, [3], &bytes[..12]),
+        NewTensor::new("large", Dtype::BF16, [1 << 20, 3], &bytes[..]),
+        NewTensor::new("last", Dtype::F16, [50_000], &bytes[..100_000]),
+    ];
+    safetensors::save(&path, &tensors, &Default::default()).unwrap();
+    for streams in STREAMS {
+        for depth in [1, 4] {
+            for cast in [None, Some(ElementType::BF16)] {
+                let session = session(streams);
+                {
+                    let options = DeviceOptions::default()
+                        .pinned_block(BLOCK)
+                        .pinned(depth * BLOCK);
+                    let gpu = options.open(0).unwrap();
+                    let staging = StagingOptions::default().block(BLOCK).depth(depth);
+                    let options = OpenOptions::new().device(gpu.clone()).staging(staging);
+                    let file = safetensors::open(options.open(&path).unwrap()).unwrap();
+                    let load = file.load().on_device(&gpu);
+                    let load = match cast {
+                        Some(to) => load.cast(to),
+                        None => load,
+                    };
+                    let weights = load.wait().unwrap();
+                    assert_eq!(on_host(&gpu, weights.tensor("large").unwrap()), bytes);
+                    let stats = gpu.stats();
+                    // Blocks stay once they are pinned, so this is the most that there was; and none was of other memory.
+                    assert!(
+                        stats.pinned > 0 && stats.pinned <= (depth * BLOCK) as u64,
+                        "{stats:?}"
+                    );
+                    if depth == 1 {
+                        assert_eq!(stats.pinned, BLOCK as u64);
+                    }
+                    assert_eq!(stats.unpinned, 0);
+                    if session.device() == On::Software {
+                        let pinned = session.counts().pinned_allocations;
+                        assert_eq!(pinned * BLOCK as u64, stats.pinned);
+                    }
+                    // All of it went that way.
+                    let report = file.reader().report().to_string();
+                    let bytes = 6 * (1 << 20) + 100_012;
+                    assert!(
+                        report.contains(&format!(": {bytes} bytes through pinned memory")),
+                        "{report}"
+                    );
+                }
+                nothing_left(&session);
+            }
+        }
     }
 }

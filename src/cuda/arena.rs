@@ -1,0 +1,525 @@
+//! Where memory of a device comes from, and when it goes back: chunks with parts, allocations, a stream-ordered pool.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::context::Context;
+use super::library::CUdeviceptr;
+use super::memory::{DeviceBuffer, GAP, Guard, Home};
+use super::pool::StreamPool;
+use super::spans::Spans;
+use super::stream::{Event, Stream};
+use crate::error::{Error, Result};
+
+const PATTERN: u8 = 0xfb;
+
+/// Parts begin at multiples of this; large ones at those of a page, which direct reads into them like.
+const ALIGN: u64 = 256;
+const PAGE: u64 = 4096;
+
+/// All memory of a device that comes from here.
+pub(crate) struct Arena {
+    context: Arc<Context>,
+    bounds: Bounds,
+    state: Mutex<State>,
+    /// Bytes that the driver gave.
+    held: AtomicU64,
+    /// Bytes of buffers.
+    in_use: AtomicU64,
+    overruns: AtomicU64,
+    /// For the pattern of gaps, where there are any.
+    checker: Option<Stream>,
+    /// `None`: not asked for yet; `Some(None)`: the device has none.
+    pool: Mutex<Option<Option<Arc<StreamPool>>>>,
+}
+
+/// What an arena may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Most bytes at once.
+    pub(super) memory: u64,
+    /// Bytes of a chunk.
+    pub(super) chunk: u64,
+    /// Bytes that the pool keeps.
+    pub(super) pool_keep: u64,
+    pub(super) guard: Guard,
+}
+
+#[derive(Default)]
+struct State {
+    chunks: Vec<Chunk>,
+    /// Given back and still in use by the device.
+    late: Vec<Late>,
+}
+
+struct Chunk {
+    address: CUdeviceptr,
+    len: u64,
+    spans: Spans,
+}
+
+struct Late {
+    address: CUdeviceptr,
+    len: u64,
+    uses: Vec<Event>,
+}
+
+/// As far as the driver tells, all of them are done.
+fn are_done(uses: &[Event]) -> bool {
+    uses.iter().all(|event| matches!(event.is_done(), Ok(true)))
+}
+
+/// Waits for each; whether all of them are over.
+fn wait_for(uses: &[Event]) -> bool {
+    uses.iter().all(Event::is_over)
+}
+
+/// What `len` bytes are aligned to.
+fn align_of(len: u64) -> u64 {
+    if len >= PAGE { PAGE } else { ALIGN }
+}
+
+impl Arena {
+    pub(super) fn new(context: Arc<Context>, bounds: Bounds) -> Result<Arc<Self>> {
+        let checker = match bounds.guard {
+            Guard::Gaps => Some(Stream::new(&context)?),
+            _ => None,
+        };
+        Ok(Arc::new(Arena {
+            context,
+            bounds,
+            state: Mutex::default(),
+            held: AtomicU64::new(0),
+            in_use: AtomicU64::new(0),
+            overruns: AtomicU64::new(0),
+            checker,
+            pool: Mutex::new(None),
+        }))
+    }
+
+    pub(super) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// Bytes of buffers, bytes that the driver gave for them, and gaps that were written to.
+    pub(super) fn figures(&self) -> (u64, u64, u64) {
+        let figure = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        (
+            figure(&self.in_use),
+            figure(&self.held),
+            figure(&self.overruns),
+        )
+    }
+
+    /// Memory that may be used at once, in any stream.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory): past the bound without asking the driver, or when the driver has none.
+    pub(crate) fn allocate(self: &Arc<Self>, len: usize) -> Result<DeviceBuffer> {
+        self.context.check()?;
+        let taken = self.padded(len)?;
+        if len == 0 {
+            return Ok(self.buffer(Home::Nowhere, PAGE, 0, 0));
+        }
+        let separate = self.bounds.guard == Guard::Separate;
+        let (home, address) = if separate || taken > self.bounds.chunk / 4 {
+            let align = if separate { ALIGN } else { align_of(taken) };
+            let (base, whole) = self.own(taken, align)?;
+            (Home::Own { base, whole }, base.next_multiple_of(align))
+        } else {
+            (Home::Part, self.part(taken)?)
+        };
+        let mut buffer = self.buffer(home, address, len, taken);
+        match self.mark_gap(&buffer) {
+            Ok(marked) => buffer.marked = marked,
+            Err(error) => {
+                // It may be queued all the same.
+                buffer.stream = self.checker.clone();
+                return Err(error);
+            }
+        }
+        Ok(buffer)
+    }
+
+    /// The same for what is queued in `stream`: it is given back only after that, whoever drops it when.
+    pub(super) fn allocate_for(
+        self: &Arc<Self>,
+        stream: &Stream,
+        len: usize,
+    ) -> Result<DeviceBuffer> {
+        let mut buffer = self.allocate(len)?;
+        buffer.stream = Some(stream.clone());
+        Ok(buffer)
+    }
+
+    /// Memory that may be used by what is queued in `stream` from now on, and elsewhere after that; given back in the order of the
+    /// stream. From a pool of the driver's, where the device has them.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub(super) fn allocate_in(
+        self: &Arc<Self>,
+        stream: &Stream,
+        len: usize,
+    ) -> Result<DeviceBuffer> {
+        self.context.check()?;
+        let taken = self.padded(len)?;
+        let pooled = len > 0 && self.bounds.guard == Guard::None;
+        let Some(pool) = pooled.then(|| self.stream_pool()).transpose()?.flatten() else {
+            return self.allocate_for(stream, len);
+        };
+        let address = self.take_in(stream, &pool, taken).or_else(|error| {
+            if self.context.is_lost() {
+                return Err(error);
+            }
+            self.trim();
+            self.take_in(stream, &pool, taken)
+        })?;
+        let mut buffer = self.buffer(Home::Pool { _pool: pool }, address, len, taken);
+        buffer.stream = Some(stream.clone());
+        // Other streams, such as that of reads, wait until it is there.
+        buffer.used_by(stream.record()?);
+        Ok(buffer)
+    }
+
+    fn take_in(&self, stream: &Stream, pool: &StreamPool, taken: u64) -> Result<CUdeviceptr> {
+        self.reserve(taken)?;
+        let mut address = 0;
+        let (pool, handle) = (pool.handle.0, stream.handle());
+        let allocated = self.context.allocate(taken as usize, |driver| {
+            // SAFETY: a place for the address; pool and stream live.
+            unsafe { driver.cuMemAllocFromPoolAsync(&mut address, taken as usize, pool, handle) }
+        });
+        match allocated {
+            Ok(()) => Ok(address),
+            Err(error) => {
+                self.held.fetch_sub(taken, Ordering::Relaxed);
+                Err(error)
+            }
+        }
+    }
+
+    /// The pool for streams, made if there is none; `None` where the device has no pools.
+    fn stream_pool(&self) -> Result<Option<Arc<StreamPool>>> {
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*pool {
+            Some(pool) => Ok(pool.clone()),
+            None => {
+                let made = StreamPool::new(&self.context, self.bounds.pool_keep)?;
+                Ok(pool.insert(made).clone())
+            }
+        }
+    }
+
+    fn buffer(self: &Arc<Self>, home: Home, address: u64, len: usize, taken: u64) -> DeviceBuffer {
+        self.in_use.fetch_add(len as u64, Ordering::Relaxed);
+        DeviceBuffer {
+            arena: self.clone(),
+            home,
+            address,
+            len,
+            taken,
+            stream: None,
+            marked: false,
+            uses: Mutex::default(),
+        }
+    }
+
+    /// What is taken for `len` bytes.
+    fn padded(&self, len: usize) -> Result<u64> {
+        let gap = match self.bounds.guard {
+            Guard::Gaps => GAP,
+            _ => 0,
+        };
+        let padded = len.checked_add(gap).map(|len| len as u64);
+        padded
+            .and_then(|len| len.checked_next_multiple_of(ALIGN))
+            .filter(|_| len as u64 <= self.bounds.memory)
+            .ok_or_else(|| self.context.out_of_memory(len, self.bounds.memory))
+    }
+
+    /// Counts bytes that the driver is going to be asked for.
+    fn reserve(&self, bytes: u64) -> Result<()> {
+        let most = self.bounds.memory.next_multiple_of(PAGE);
+        let more = |held: u64| held.checked_add(bytes).filter(|held| *held <= most);
+        self.held
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            .map(drop)
+            .map_err(|_| {
+                self.context
+                    .out_of_memory(bytes as usize, self.bounds.memory)
+            })
+    }
+
+    /// Asks the driver.
+    fn take(&self, len: u64) -> Result<CUdeviceptr> {
+        self.reserve(len)?;
+        let mut address = 0;
+        // SAFETY: a place for the address.
+        let allocated = self.context.allocate(len as usize, |driver| unsafe {
+            driver.cuMemAlloc_v2(&mut address, len as usize)
+        });
+        match allocated {
+            Ok(()) => Ok(address),
+            Err(error) => {
+                self.held.fetch_sub(len, Ordering::Relaxed);
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives to the driver what [`take`](Self::take) gave.
+    fn free(&self, address: CUdeviceptr, len: u64) {
+        // SAFETY: given by `cuMemAlloc`, and given back once.
+        self.context
+            .release(|driver| unsafe { driver.cuMemFree_v2(address) });
+        self.held.fetch_sub(len, Ordering::Relaxed);
+    }
+
+    /// An allocation that has `len` bytes from a multiple of `align` on, and its length.
+    fn take_aligned(&self, len: u64, align: u64) -> Result<(CUdeviceptr, u64)> {
+        let address = self.take(len)?;
+        if address.is_multiple_of(align) {
+            return Ok((address, len));
+        }
+        // The driver promises multiples of 256 alone, and small ones are at no more.
+        self.free(address, len);
+        let whole = len + align;
+        Ok((self.take(whole)?, whole))
+    }
+
+    fn own(&self, len: u64, align: u64) -> Result<(CUdeviceptr, u64)> {
+        self.take_aligned(len, align).or_else(|error| {
+            if self.context.is_lost() {
+                return Err(error);
+            }
+            self.trim();
+            self.take_aligned(len, align)
+        })
+    }
+
+    fn part(&self, len: u64) -> Result<CUdeviceptr> {
+        let mut state = self.lock();
+        self.settle(&mut state);
+        if let Some(address) = state.take(len) {
+            return Ok(address);
+        }
+        let chunk = self.bounds.chunk;
+        match self.take(chunk) {
+            Ok(address) => state.add(address, chunk),
+            Err(error) if self.context.is_lost() => return Err(error),
+            Err(_) => {
+                // What nobody uses any more goes, or what the device is about to be done with serves.
+                self.empty(&mut state);
+                self.trim_pool();
+                match state.take(len) {
+                    Some(address) => return Ok(address),
+                    None => {
+                        let (base, whole) = self.take_aligned(len, align_of(len))?;
+                        state.add(base, whole);
+                    }
+                }
+            }
+        }
+        state
+            .take(len)
+            .ok_or_else(|| self.context.out_of_memory(len as usize, self.bounds.memory))
+    }
+
+    /// Gives back what nobody uses; waits for what the device still uses.
+    pub(super) fn trim(&self) {
+        self.empty(&mut self.lock());
+        self.trim_pool();
+    }
+
+    /// Gives back what the pool keeps.
+    fn trim_pool(&self) {
+        let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Some(pool)) = &*pool {
+            pool.trim();
+        }
+    }
+
+    fn empty(&self, state: &mut State) {
+        for late in std::mem::take(&mut state.late) {
+            if wait_for(&late.uses) {
+                state.give(late.address, late.len);
+            } else {
+                state.late.push(late);
+            }
+        }
+        let (free, used) = std::mem::take(&mut state.chunks)
+            .into_iter()
+            .partition::<Vec<_>, _>(|chunk| chunk.spans.is_free());
+        state.chunks = used;
+        for chunk in free {
+            self.free(chunk.address, chunk.len);
+        }
+    }
+
+    /// Takes back what the device is done with by now.
+    fn settle(&self, state: &mut State) {
+        let lost = self.context.is_lost();
+        for late in std::mem::take(&mut state.late) {
+            if lost || are_done(&late.uses) {
+                state.give(late.address, late.len);
+            } else {
+                state.late.push(late);
+            }
+        }
+    }
+
+    /// Takes a buffer back, once.
+    pub(super) fn take_back(&self, buffer: &DeviceBuffer, uses: Vec<Event>) {
+        if !self.context.is_of_this_process() {
+            return;
+        }
+        self.in_use.fetch_sub(buffer.len as u64, Ordering::Relaxed);
+        match &buffer.home {
+            Home::Nowhere => {}
+            Home::Pool { .. } => self.give_back_in_order(buffer, &uses),
+            Home::Part | Home::Own { .. } => self.give_back_after(buffer, uses),
+        }
+    }
+
+    /// Gives a part, or an allocation, back after its uses and what is queued in its stream.
+    fn give_back_after(&self, buffer: &DeviceBuffer, mut uses: Vec<Event>) {
+        if let Some(stream) = &buffer.stream {
+            match stream.record() {
+                Ok(event) => uses.push(event),
+                // No mark: wait for all of it.
+                Err(_) if stream.is_over() => {}
+                Err(error) => return self.keep(buffer, &error),
+            }
+        }
+        if let Home::Own { base, whole } = buffer.home {
+            // If a wait fails, `cuMemFree` waits.
+            let _ = wait_for(&uses);
+            self.check_gap(buffer, &[]);
+            self.free(base, whole);
+        } else {
+            self.check_gap(buffer, &uses);
+            self.give_back(buffer.address, buffer.taken, uses);
+        }
+    }
+
+    fn give_back(&self, address: CUdeviceptr, len: u64, uses: Vec<Event>) {
+        let done = are_done(&uses);
+        let mut state = self.lock();
+        if done {
+            state.give(address, len);
+        } else {
+            state.late.push(Late { address, len, uses });
+        }
+        // One empty chunk is kept for the next buffer; more are not worth their memory.
+        let empty = |chunk: &Chunk| chunk.spans.is_free();
+        if state.chunks.iter().filter(|chunk| empty(chunk)).count() > 1
+            && let Some(at) = state.chunks.iter().rposition(empty)
+        {
+            let chunk = state.chunks.swap_remove(at);
+            drop(state);
+            self.free(chunk.address, chunk.len);
+        }
+    }
+
+    /// Gives memory of a pool back in the order of its stream, after its uses in others.
+    fn give_back_in_order(&self, buffer: &DeviceBuffer, uses: &[Event]) {
+        let Some(stream) = &buffer.stream else { return };
+        for event in uses {
+            if let Err(error) = stream.wait_for(event)
+                && !event.is_over()
+            {
+                return self.keep(buffer, &error);
+            }
+        }
+        let address = buffer.address;
+        // SAFETY: taken from the pool in this stream, and given back once.
+        self.context
+            .release(|driver| unsafe { driver.cuMemFreeAsync(address, stream.handle()) });
+        self.held.fetch_sub(buffer.taken, Ordering::Relaxed);
+    }
+
+    /// Leaves memory to nobody, since the device may still use it.
+    fn keep(&self, buffer: &DeviceBuffer, error: &Error) {
+        tracing::warn!(?buffer, %error, "memory is not used again: nobody knows whether its last use is over");
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it is held, and the lists are valid between any two statements.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the pattern behind a new buffer, where there is a gap; whether there is one.
+    fn mark_gap(&self, buffer: &DeviceBuffer) -> Result<bool> {
+        let Some(stream) = &self.checker else {
+            return Ok(false);
+        };
+        let gap = buffer.address + buffer.len as u64;
+        // SAFETY: the gap belongs to the buffer, and the stream lives.
+        let queued = self
+            .context
+            .call(|driver| unsafe { driver.cuMemsetD8Async(gap, PATTERN, GAP, stream.handle()) });
+        queued.and_then(|()| stream.synchronize()).map(|()| true)
+    }
+
+    /// Counts a buffer whose gap was written to. Waits for its uses.
+    fn check_gap(&self, buffer: &DeviceBuffer, uses: &[Event]) {
+        let Some(stream) = self.checker.as_ref().filter(|_| buffer.marked) else {
+            return;
+        };
+        if !wait_for(uses) {
+            return;
+        }
+        let mut found = [PATTERN; GAP];
+        let gap = buffer.address + buffer.len as u64;
+        // SAFETY: the gap belongs to the buffer. The array lives until the copy is done: the stream is waited for, and a copy to memory
+        // that is not page-locked is done when the call returns.
+        let copied = self.context.call(|driver| unsafe {
+            driver.cuMemcpyDtoHAsync_v2(found.as_mut_ptr().cast(), gap, GAP, stream.handle())
+        });
+        if copied.and_then(|()| stream.synchronize()).is_ok() && found != [PATTERN; GAP] {
+            self.overruns.fetch_add(1, Ordering::Relaxed);
+            tracing::error!(?buffer, "something wrote past the end of a buffer");
+        }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let state = std::mem::take(state);
+        if !self.context.is_of_this_process() {
+            return;
+        }
+        for late in &state.late {
+            // If a wait fails, `cuMemFree` waits.
+            let _ = wait_for(&late.uses);
+        }
+        for chunk in state.chunks {
+            self.free(chunk.address, chunk.len);
+        }
+    }
+}
+
+impl State {
+    fn take(&mut self, len: u64) -> Option<CUdeviceptr> {
+        let mut chunks = self.chunks.iter_mut();
+        chunks.find_map(|chunk| chunk.spans.take(len, align_of(len)))
+    }
+
+    fn give(&mut self, address: CUdeviceptr, len: u64) {
+        let mut chunks = self.chunks.iter_mut();
+        if let Some(chunk) = chunks.find(|chunk| chunk.spans.has(address)) {
+            chunk.spans.give(address, len);
+        }
+    }
+
+    fn add(&mut self, address: CUdeviceptr, len: u64) {
+        self.chunks.push(Chunk {
+            address,
+            len,
+            spans: Spans::new(address, len),
+        });
+    }
+}
