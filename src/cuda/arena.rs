@@ -312,14 +312,17 @@ impl Arena {
             Err(_) => {
                 // What nobody uses any more goes, or what the device is about to be done with serves.
                 self.empty(&mut state);
-                self.trim_pool();
-                match state.take(len) {
-                    Some(address) => return Ok(address),
-                    None => {
-                        let (base, whole) = self.take_aligned(len, align_of(len))?;
-                        state.add(base, whole);
-                    }
+                if let Some(address) = state.take(len) {
+                    return Ok(address);
                 }
+                let (base, whole) = self.take_aligned(len, align_of(len)).or_else(|error| {
+                    if self.context.is_lost() {
+                        return Err(error);
+                    }
+                    self.trim_pool();
+                    self.take_aligned(len, align_of(len))
+                })?;
+                state.add(base, whole);
             }
         }
         state
@@ -335,8 +338,13 @@ impl Arena {
 
     /// Gives back what the pool keeps.
     fn trim_pool(&self) {
-        let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Some(pool)) = &*pool {
+        // It waits, so without the lock.
+        let made = self
+            .pool
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if let Some(pool) = made.flatten() {
             pool.trim();
         }
     }

@@ -1,7 +1,7 @@
 //! Every family of kernels that ships is taken by the driver.
 
 use feedwater::ErrorKind;
-use feedwater::cuda::{Device, FAMILIES};
+use feedwater::cuda::{Checksum, Dense, Device, FAMILIES};
 
 use crate::support::*;
 
@@ -29,4 +29,41 @@ fn each_is_loaded_once_and_has_the_kernel_of_its_name() {
         }
     }
     nothing_left(&session);
+}
+
+/// What `ptxas` says that each kernel needs on each architecture, as `tests/gpu/kernels.py` wrote it.
+const RESOURCES: &str = include_str!("../../src/cuda/kernels/resources.tsv");
+
+/// Blocks of each kernel fit the registers and the shared memory that a multiprocessor of each profile has.
+#[test]
+fn each_is_launched_within_the_limits_of_each_kind_of_device() {
+    if !is_software(&session("eager")) {
+        return;
+    }
+    for profile in ["sm_75", "sm_80", "sm_90"] {
+        let mut session = session("eager");
+        session.set("PROFILE", profile);
+        let mut kernels = 0;
+        for line in RESOURCES.lines().skip(1) {
+            let fields: Vec<_> = line.split('\t').collect();
+            let [kernel, _, architecture, registers, _, _, spills] = fields[..] else {
+                panic!("{line}")
+            };
+            assert_eq!(spills, "0", "{line}");
+            if architecture == profile {
+                // Of both compilers, the later one: they differ by little, and the newer one is what drivers have.
+                session.registers(kernel, registers.parse().unwrap());
+                kernels += 1;
+            }
+        }
+        assert!(kernels >= FAMILIES.len());
+        {
+            let gpu = Device::open(0).unwrap();
+            let block = read(&gpu, &reader(&gpu, &data(1000)), 0..1000).unwrap();
+            let bytes = block.into_device().unwrap();
+            gpu.checksums(Checksum::Crc32, &bytes, &[0..1000]).unwrap();
+            gpu.dense(&Dense::copy(&[1000], 1), &bytes).unwrap();
+        }
+        nothing_left(&session);
+    }
 }
