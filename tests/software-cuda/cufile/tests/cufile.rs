@@ -275,7 +275,7 @@ fn what_is_wrong_is_refused() {
     let file = Registered::new(api, 0);
     let read = |handle, at, len| (api.read)(handle, at, len, 0, 0);
     // More than there is memory; memory of the host; a handle that is none.
-    assert_eq!(read(file.handle, setting.at, LEN + 4097), -5012);
+    assert_eq!(read(file.handle, setting.at, (1 << 20) + 1), -5012);
     let mut host = [0u8; 8];
     assert_eq!(read(file.handle, host.as_mut_ptr() as u64, 8), -5012);
     assert_eq!(read(null_mut(), setting.at, 8), -5027);
