@@ -4,6 +4,8 @@
 
 mod common;
 
+#[path = "cuda/columns.rs"]
+mod columns;
 #[path = "cuda/conformance.rs"]
 mod conformance;
 #[path = "cuda/faults.rs"]
@@ -20,6 +22,8 @@ mod memory;
 mod modules;
 #[path = "cuda/others.rs"]
 mod others;
+#[path = "cuda/pages.rs"]
+mod pages;
 #[path = "cuda/probe.rs"]
 mod probe;
 #[path = "cuda/reads.rs"]

@@ -74,13 +74,25 @@ impl<'a> Work<'a> {
     /// Memory of the device that is filled with a byte, for as long as the work goes on.
     pub(super) fn filled(&mut self, len: usize, byte: u8) -> Result<u64> {
         let address = self.take(len)?;
+        // SAFETY: so much was taken, and stays until the stream is done.
+        unsafe { self.fill(address, len, byte)? };
+        Ok(address)
+    }
+
+    /// Fills memory with a byte.
+    ///
+    /// # Safety
+    /// `address` is that of `len` bytes of the device that nobody else uses, and that are not freed before the work is done.
+    pub(super) unsafe fn fill(&mut self, address: u64, len: usize, byte: u8) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
         let stream = self.device.own();
         self.done = false;
-        // SAFETY: the memory has `len` bytes, and stays until the stream is done.
-        self.device.context().call(|driver| unsafe {
-            driver.cuMemsetD8Async(address, byte, len, stream.handle())
-        })?;
-        Ok(address)
+        // SAFETY: as the caller promises.
+        self.device
+            .context()
+            .call(|driver| unsafe { driver.cuMemsetD8Async(address, byte, len, stream.handle()) })
     }
 
     /// A copy of these words on the device, for as long as the work goes on.
@@ -100,8 +112,8 @@ impl<'a> Work<'a> {
         Ok(address)
     }
 
-    /// Memory of the device with any content.
-    fn take(&mut self, len: usize) -> Result<u64> {
+    /// Memory of the device with any content, for as long as the work goes on.
+    pub(super) fn take(&mut self, len: usize) -> Result<u64> {
         let buffer = self.device.arena().allocate(len)?;
         let address = buffer.address();
         self.buffers.push(buffer);

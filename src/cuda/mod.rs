@@ -15,6 +15,11 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod checksum;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod columns;
+#[cfg(not(feature = "testing"))]
+pub(crate) mod columns;
 mod context;
 mod dense;
 mod device;

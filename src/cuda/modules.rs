@@ -42,7 +42,13 @@ impl fmt::Debug for Family {
 }
 
 /// All kernels of this crate. Each is loaded when it is first needed; [`Device::module`] of them does it before.
-pub const FAMILIES: [Family; 2] = [super::checksum::CRC, super::dense::DENSE];
+pub const FAMILIES: [Family; 5] = [
+    super::checksum::CRC,
+    super::dense::DENSE,
+    super::columns::WALK,
+    super::columns::RLE,
+    super::columns::FIXED,
+];
 
 /// Modules of a device by the PTX that they are of.
 #[derive(Default)]

@@ -40,6 +40,8 @@ pub struct Options {
     pub checks: Checks,
     /// Steps of warps in one block after which it is taken for endless.
     pub most_steps: u64,
+    /// Whether traffic is counted, which takes time.
+    pub traffic: bool,
 }
 
 impl Default for Options {
@@ -48,6 +50,7 @@ impl Default for Options {
             schedule: Schedule::InOrder,
             checks: Checks::default(),
             most_steps: 1 << 28,
+            traffic: false,
         }
     }
 }
@@ -57,8 +60,12 @@ impl Default for Options {
 pub struct Report {
     /// What is wrong with the kernel. The last one stopped it if it [is a fault](FindingKind::is_fault).
     pub findings: Vec<Finding>,
-    /// Steps of all warps.
+    /// Steps of all warps: each is one instruction, for the lanes that are at it.
     pub steps: u64,
+    /// Bytes of global memory that blocks loaded, if asked for: sectors of 32 bytes, each once for a block, as if its cache had room for all.
+    pub loaded: u64,
+    /// The same of stores and atomics.
+    pub stored: u64,
 }
 
 impl Report {
@@ -116,6 +123,9 @@ impl fmt::Display for LaunchError {
 
 impl std::error::Error for LaunchError {}
 
+/// Bytes that memory moves at a time.
+pub(crate) const SECTOR: u64 = 32;
+
 /// What all blocks of a launch share.
 pub(crate) struct Launch<'a, M> {
     pub(crate) module: &'a Module,
@@ -130,6 +140,8 @@ pub(crate) struct Launch<'a, M> {
     pub(crate) global_shadow: Shadow,
     pub(crate) random: Random,
     pub(crate) steps: u64,
+    pub(crate) loaded: u64,
+    pub(crate) stored: u64,
 }
 
 /// Runs a kernel to its end, or to the first fault.
@@ -199,6 +211,8 @@ pub fn launch<M: Memory>(
         global_shadow: Shadow::default(),
         random: options.schedule.random(),
         steps: 0,
+        loaded: 0,
+        stored: 0,
     };
     let [x, y, z] = grid.blocks.map(u64::from);
     let order = options
@@ -214,6 +228,8 @@ pub fn launch<M: Memory>(
     Ok(Report {
         findings: launch.findings.list,
         steps: launch.steps,
+        loaded: launch.loaded,
+        stored: launch.stored,
     })
 }
 
@@ -253,6 +269,8 @@ fn run_block<M: Memory>(
             continue;
         }
         if warps.iter().all(|warp| warp.groups.is_empty()) {
+            block.launch.loaded += SECTOR * block.loaded.len() as u64;
+            block.launch.stored += SECTOR * block.stored.len() as u64;
             return Ok(());
         }
         block.release(&mut warps)?;
