@@ -42,7 +42,13 @@ impl fmt::Debug for Family {
 }
 
 /// All kernels of this crate. Each is loaded when it is first needed; [`Device::module`] of them does it before.
-pub const FAMILIES: [Family; 2] = [super::checksum::CRC, super::dense::DENSE];
+pub const FAMILIES: [Family; 5] = [
+    super::checksum::CRC,
+    super::dense::DENSE,
+    super::example::EXAMPLE,
+    super::frames::FRAMES,
+    super::scan::SCAN,
+];
 
 /// Modules of a device by the PTX that they are of.
 #[derive(Default)]
