@@ -182,8 +182,8 @@ fn decode(mut work: Work<'_>, arena: &DeviceBytes, outputs: &[Output<'_>]) -> Re
     let nulls = said + half as u64;
     // SAFETY: both halves are of what was just taken.
     unsafe {
-        work.fill(said, half, 0xff)?;
-        work.fill(nulls, half, 0)?;
+        work.fill(said, 0xff, half)?;
+        work.fill(nulls, 0, half)?;
     }
     let mut page_words = Words::with_capacity(pages * PAGE)?;
     let mut column_words = Words::with_capacity(outputs.len() * COLUMN)?;
@@ -195,7 +195,7 @@ fn decode(mut work: Work<'_>, arena: &DeviceBytes, outputs: &[Output<'_>]) -> Re
         let bits = (output.column.values == Values::Boolean).then_some(&output.values);
         for bitmap in bits.into_iter().chain(&output.validity) {
             // SAFETY: the buffer was made for this, and is dropped after the work.
-            unsafe { work.fill(bitmap.address(), bitmap.len(), 0)? };
+            unsafe { work.fill(bitmap.address(), 0, bitmap.len())? };
         }
         let mut first = 0;
         for (of, page) in output.column.pages.iter().enumerate() {
