@@ -8,6 +8,8 @@ mod common;
 mod columns;
 #[path = "cuda/conformance.rs"]
 mod conformance;
+#[path = "cuda/counts.rs"]
+mod counts;
 #[path = "cuda/faults.rs"]
 mod faults;
 #[path = "cuda/feed.rs"]

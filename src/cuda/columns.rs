@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use super::memory::DeviceBuffer;
+use crate::buffer::DeviceBytes;
 
 mod decode;
 #[cfg(any(test, feature = "testing"))]
@@ -110,9 +110,9 @@ pub enum Convert {
 pub struct Decoded {
     /// The values one after the other, or a bitmap of booleans; slots of nulls are zero. A bitmap has whole words of 4 bytes, and
     /// bits past the last row are zero.
-    pub values: DeviceBuffer,
+    pub values: DeviceBytes,
     /// A bitmap of the same kind, a bit for each row that is not null; where rows can be null.
-    pub validity: Option<DeviceBuffer>,
+    pub validity: Option<DeviceBytes>,
     /// How many rows are null.
     pub nulls: u64,
     /// How many rows there are.

@@ -1,25 +1,15 @@
 //! Kernels of flat columns beside their scalar reference: on all shapes of pages, and on pages that are not right.
-#![allow(unsafe_code)]
 
 use std::sync::Arc;
 
+use feedwater::DeviceBytes;
 use feedwater::cuda::columns::reference::{self, HostOutcome};
 use feedwater::cuda::columns::{Column, Convert, Encoding, Outcome, Page, Values, check};
 use feedwater::cuda::{Device, DeviceOptions, Guard};
-use feedwater::{BlockMut, DeviceBytes};
 
 use crate::kernels::{ORDERS, checked, put};
 use crate::pages::*;
 use crate::support::*;
-
-/// The content of a buffer.
-fn host(gpu: &Device, buffer: feedwater::cuda::DeviceBuffer) -> Vec<u8> {
-    let mut block = BlockMut::new(buffer);
-    // SAFETY: kernels wrote each byte of it.
-    unsafe { block.advance(block.remaining()) };
-    let bytes = block.freeze().into_device().unwrap();
-    gpu.to_host(&bytes).unwrap()
-}
 
 /// The bits that `rows` have of a bitmap, whose others have to be zero.
 fn trimmed(mut bitmap: Vec<u8>, rows: u64) -> Vec<u8> {
@@ -38,7 +28,7 @@ fn on_the_device(gpu: &Device, arena: &DeviceBytes, columns: &[Column]) -> Vec<H
         .map(|(column, outcome)| match outcome {
             Outcome::Fault { page, check } => HostOutcome::Fault { page, check },
             Outcome::Done(done) => {
-                let values = host(gpu, done.values);
+                let values = gpu.to_host(&done.values).unwrap();
                 HostOutcome::Done {
                     values: match column.values {
                         Values::Boolean => trimmed(values, done.rows),
@@ -46,7 +36,7 @@ fn on_the_device(gpu: &Device, arena: &DeviceBytes, columns: &[Column]) -> Vec<H
                     },
                     validity: done
                         .validity
-                        .map(|bits| trimmed(host(gpu, bits), done.rows)),
+                        .map(|bits| trimmed(gpu.to_host(&bits).unwrap(), done.rows)),
                     nulls: done.nulls,
                     rows: done.rows,
                 }

@@ -2,10 +2,9 @@
 #![allow(unsafe_code)]
 
 use super::{Column, Convert, Decoded, Encoding, Outcome, Page, Values};
-use crate::buffer::DeviceBytes;
+use crate::buffer::{BlockMut, DeviceBytes};
 use crate::cuda::device::Device;
 use crate::cuda::launch::{Words, Work};
-use crate::cuda::memory::DeviceBuffer;
 use crate::cuda::modules::Family;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -55,10 +54,13 @@ impl Device {
         let found = decode(work, arena, &outputs)?;
         let mut done = outputs.into_iter().zip(found);
         let outcomes = shapes.into_iter().map(|shape| match shape {
-            Err((page, check)) => Some(Outcome::Fault { page, check }),
-            Ok(()) => done.next().map(|(output, found)| output.outcome(found)),
+            Err((page, check)) => Some(Ok(Outcome::Fault { page, check })),
+            // SAFETY: `decode` waited for them.
+            Ok(()) => done
+                .next()
+                .map(|(output, found)| unsafe { output.outcome(found) }),
         });
-        Ok(outcomes.flatten().collect())
+        outcomes.flatten().collect()
     }
 }
 
@@ -66,8 +68,22 @@ impl Device {
 struct Output<'a> {
     column: &'a Column,
     rows: u64,
-    values: DeviceBuffer,
-    validity: Option<DeviceBuffer>,
+    values: BlockMut,
+    validity: Option<BlockMut>,
+}
+
+fn address(block: &BlockMut) -> u64 {
+    block.memory().ptr().addr() as u64
+}
+
+/// A block that is written to its end.
+///
+/// # Safety
+/// It is.
+unsafe fn written(mut block: BlockMut) -> Result<DeviceBytes> {
+    // SAFETY: as the caller promises.
+    unsafe { block.advance(block.remaining()) };
+    block.freeze().into_device()
 }
 
 /// What kernels say of a column: its first error, all bits if there is none, and its nulls.
@@ -82,7 +98,7 @@ impl<'a> Output<'a> {
             Some(width) => rows.checked_mul(u64::from(width)),
         };
         let buffer = |len: Option<u64>| match len {
-            Some(len) => device.buffer(len as usize),
+            Some(len) => device.allocate(len as usize),
             None => {
                 let (wanted, cap) = (u64::MAX, device.info().memory);
                 Err(Error::new(ErrorKind::OutOfMemory { wanted, cap }).by("cuda"))
@@ -96,19 +112,23 @@ impl<'a> Output<'a> {
         })
     }
 
-    fn outcome(self, (error, nulls): Said) -> Outcome {
+    /// # Safety
+    /// The kernels are done, and this is what they said.
+    unsafe fn outcome(self, (error, nulls): Said) -> Result<Outcome> {
         if error != u64::MAX {
-            return Outcome::Fault {
+            return Ok(Outcome::Fault {
                 page: (error >> 32) as u32,
                 check: error as u32,
-            };
+            });
         }
-        Outcome::Done(Decoded {
-            values: self.values,
-            validity: self.validity,
+        // SAFETY: without an error, kernels wrote each row; bitmaps were filled before.
+        let written = |block| unsafe { written(block) };
+        Ok(Outcome::Done(Decoded {
+            values: written(self.values)?,
+            validity: self.validity.map(written).transpose()?,
             nulls,
             rows: self.rows,
-        })
+        }))
     }
 
     /// Its entry of the table. Errors and nulls of the column are at these addresses.
@@ -136,10 +156,10 @@ impl<'a> Output<'a> {
             Convert::Widen { .. } | Convert::WidenBigEndian { .. } => 4,
             _ => 1 << output.trailing_zeros().min(3),
         };
-        let validity = self.validity.as_ref().map_or(0, DeviceBuffer::address);
+        let validity = self.validity.as_ref().map_or(0, address);
         words
             .u64(dictionary)
-            .u64(self.values.address())
+            .u64(address(&self.values))
             .u64(validity);
         words.u64(error).u64(nulls).u32(entries).u32(width);
         words
@@ -195,7 +215,7 @@ fn decode(mut work: Work<'_>, arena: &DeviceBytes, outputs: &[Output<'_>]) -> Re
         let bits = (output.column.values == Values::Boolean).then_some(&output.values);
         for bitmap in bits.into_iter().chain(&output.validity) {
             // SAFETY: the buffer was made for this, and is dropped after the work.
-            unsafe { work.fill(bitmap.address(), 0, bitmap.len())? };
+            unsafe { work.fill(address(bitmap), 0, bitmap.len())? };
         }
         let mut first = 0;
         for (of, page) in output.column.pages.iter().enumerate() {

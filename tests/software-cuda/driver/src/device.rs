@@ -29,10 +29,14 @@ pub struct Work {
     pub launches: u64,
     /// Instructions of warps.
     pub steps: u64,
-    /// Bytes of global memory loaded, if they are counted: see `Report::loaded`.
+    /// Bytes of global memory loaded, if they are counted: see `Report::by_blocks`.
     pub loaded: u64,
     /// Bytes of global memory stored.
     pub stored: u64,
+    /// The same as of `Report::by_launch`.
+    pub distinct_loaded: u64,
+    /// And stored.
+    pub distinct_stored: u64,
 }
 
 /// Which calls an injected error counts.

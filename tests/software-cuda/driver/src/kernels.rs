@@ -360,8 +360,10 @@ impl Device {
         let work = self.works.entry(name).or_default();
         work.launches += 1;
         work.steps += report.steps;
-        work.loaded += report.loaded;
-        work.stored += report.stored;
+        work.loaded += report.by_blocks.loaded;
+        work.stored += report.by_blocks.stored;
+        work.distinct_loaded += report.by_launch.loaded;
+        work.distinct_stored += report.by_launch.stored;
         for finding in &report.findings {
             eprintln!("software CUDA device: {finding}");
         }

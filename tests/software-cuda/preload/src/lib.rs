@@ -95,6 +95,10 @@ pub struct Work {
     pub loaded: u64,
     /// The same of stores and atomics.
     pub stored: u64,
+    /// Bytes loaded when each sector counts once for a launch.
+    pub distinct_loaded: u64,
+    /// The same of stores and atomics.
+    pub distinct_stored: u64,
 }
 
 struct Library {

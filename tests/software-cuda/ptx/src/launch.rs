@@ -1,5 +1,6 @@
 //! A launch: all blocks of a grid, with their warps and barriers.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use crate::check::{Checks, Finding, Findings, Shadow};
@@ -62,9 +63,19 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Steps of all warps: each is one instruction, for the lanes that are at it.
     pub steps: u64,
-    /// Bytes of global memory that blocks loaded, if asked for: sectors of 32 bytes, each once for a block, as if its cache had room for all.
+    /// Bytes of global memory that were moved, if asked for: sectors of 32 bytes, each once for a block, as if its cache had room for
+    /// all.
+    pub by_blocks: Traffic,
+    /// The same with each once for the launch, as if the cache of all blocks had room for all.
+    pub by_launch: Traffic,
+}
+
+/// Bytes of global memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Loaded.
     pub loaded: u64,
-    /// The same of stores and atomics.
+    /// Stored, by atomics too.
     pub stored: u64,
 }
 
@@ -140,8 +151,10 @@ pub(crate) struct Launch<'a, M> {
     pub(crate) global_shadow: Shadow,
     pub(crate) random: Random,
     pub(crate) steps: u64,
-    pub(crate) loaded: u64,
-    pub(crate) stored: u64,
+    pub(crate) by_blocks: Traffic,
+    /// Sectors that blocks loaded and stored to.
+    pub(crate) loaded: HashSet<u64>,
+    pub(crate) stored: HashSet<u64>,
 }
 
 /// Runs a kernel to its end, or to the first fault.
@@ -211,8 +224,9 @@ pub fn launch<M: Memory>(
         global_shadow: Shadow::default(),
         random: options.schedule.random(),
         steps: 0,
-        loaded: 0,
-        stored: 0,
+        by_blocks: Traffic::default(),
+        loaded: HashSet::new(),
+        stored: HashSet::new(),
     };
     let [x, y, z] = grid.blocks.map(u64::from);
     let order = options
@@ -228,8 +242,11 @@ pub fn launch<M: Memory>(
     Ok(Report {
         findings: launch.findings.list,
         steps: launch.steps,
-        loaded: launch.loaded,
-        stored: launch.stored,
+        by_blocks: launch.by_blocks,
+        by_launch: Traffic {
+            loaded: SECTOR * launch.loaded.len() as u64,
+            stored: SECTOR * launch.stored.len() as u64,
+        },
     })
 }
 
@@ -269,8 +286,11 @@ fn run_block<M: Memory>(
             continue;
         }
         if warps.iter().all(|warp| warp.groups.is_empty()) {
-            block.launch.loaded += SECTOR * block.loaded.len() as u64;
-            block.launch.stored += SECTOR * block.stored.len() as u64;
+            let Block { loaded, stored, .. } = &block;
+            block.launch.by_blocks.loaded += SECTOR * loaded.len() as u64;
+            block.launch.by_blocks.stored += SECTOR * stored.len() as u64;
+            block.launch.loaded.extend(loaded);
+            block.launch.stored.extend(stored);
             return Ok(());
         }
         block.release(&mut warps)?;
