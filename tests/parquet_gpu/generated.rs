@@ -40,30 +40,18 @@ fn codecs() -> [Compression; 7] {
     ]
 }
 
-/// PLAIN, for booleans of the second version RLE.
-fn plain(set: WriterPropertiesBuilder, batch: &RecordBatch) -> WriterPropertiesBuilder {
+/// This encoding where there is no dictionary; booleans have PLAIN, and RLE in the second version.
+fn encoded(
+    set: WriterPropertiesBuilder,
+    batch: &RecordBatch,
+    encoding: Encoding,
+) -> WriterPropertiesBuilder {
     let fields = batch.schema();
     let fields = fields.fields().iter();
-    fields.fold(
-        set.set_dictionary_enabled(false),
-        |set, field| match field.data_type() {
-            DataType::Boolean => set,
-            _ => set.set_column_encoding(field.name().as_str().into(), Encoding::PLAIN),
-        },
-    )
-}
-
-/// BYTE_STREAM_SPLIT where it is defined.
-fn split(set: WriterPropertiesBuilder, batch: &RecordBatch) -> WriterPropertiesBuilder {
-    let fields = batch.schema();
-    let fields = fields.fields().iter();
-    fields.fold(
-        set.set_dictionary_enabled(false),
-        |set, field| match field.data_type() {
-            DataType::Boolean => set,
-            _ => set.set_column_encoding(field.name().as_str().into(), Encoding::BYTE_STREAM_SPLIT),
-        },
-    )
+    fields.fold(set, |set, field| match field.data_type() {
+        DataType::Boolean => set,
+        _ => set.set_column_encoding(field.name().as_str().into(), encoding),
+    })
 }
 
 /// Fails unless the GPU decoded every row group of every column.
@@ -86,13 +74,19 @@ fn every_type_in_every_encoding_and_version() {
         let gpu = Device::open(0).unwrap();
         let batch = flat(ROWS, &NULLS);
         for version in versions() {
-            let set = || base().set_writer_version(version);
+            let set = |dictionary| {
+                base()
+                    .set_writer_version(version)
+                    .set_dictionary_enabled(dictionary)
+            };
+            let (plain, split) = (Encoding::PLAIN, Encoding::BYTE_STREAM_SPLIT);
+            // Full after few values: PLAIN pages follow pages of indices.
+            let small = set(true).set_dictionary_page_size_limit(150);
             let ways = [
-                ("dictionaries", set()),
-                // Full after few values: PLAIN pages follow pages of indices.
-                ("mixed", set().set_dictionary_page_size_limit(150)),
-                ("plain", plain(set(), &batch)),
-                ("split", split(set(), &batch)),
+                ("dictionaries", set(true)),
+                ("mixed", encoded(small, &batch, plain)),
+                ("plain", encoded(set(false), &batch, plain)),
+                ("split", encoded(set(false), &batch, split)),
             ];
             for (way, set) in ways {
                 let file = written(&batch, set.build());

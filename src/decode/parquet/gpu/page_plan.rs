@@ -219,10 +219,10 @@ fn levels_of(shape: &LeafShape, page: &DataPage) -> Result<(bool, u32, Option<u6
             definition,
             repetition,
             nulls,
-            rows,
             ..
         } => {
-            if repetition > 0 || rows != page.entries {
+            // How many rows it says to have, the crate does not look at where each entry is one.
+            if repetition > 0 {
                 return Err("a page of lists in a column without".into());
             }
             if !shape.nullable && (definition > 0 || nulls > 0) {
