@@ -21,9 +21,15 @@ pub mod columns;
 #[cfg(not(feature = "testing"))]
 pub(crate) mod columns;
 mod context;
+#[cfg(any(feature = "parquet", feature = "tfrecord"))]
+mod copies;
 mod dense;
 mod device;
+#[cfg_attr(not(feature = "tfrecord"), allow(dead_code))]
+pub(crate) mod example;
 mod export;
+#[cfg_attr(not(feature = "tfrecord"), allow(dead_code))]
+pub(crate) mod frames;
 mod launch;
 mod library;
 mod managed;
@@ -32,6 +38,8 @@ mod modules;
 mod pinned;
 mod pool;
 mod probe;
+#[cfg_attr(not(feature = "tfrecord"), allow(dead_code))]
+mod scan;
 mod spans;
 mod staging;
 mod stream;

@@ -286,7 +286,8 @@ fn run_block<M: Memory>(
             continue;
         }
         if warps.iter().all(|warp| warp.groups.is_empty()) {
-            let Block { loaded, stored, .. } = &block;
+            let loaded = std::mem::take(&mut block.loaded);
+            let stored = std::mem::take(&mut block.stored);
             block.launch.by_blocks.loaded += SECTOR * loaded.len() as u64;
             block.launch.by_blocks.stored += SECTOR * stored.len() as u64;
             block.launch.loaded.extend(loaded);
