@@ -10,6 +10,8 @@ mod corpus;
 #[path = "cuda/support.rs"]
 #[allow(dead_code)]
 mod cuda;
+#[path = "parquet_gpu/examples.rs"]
+mod examples;
 #[path = "parquet_gpu/faults.rs"]
 mod faults;
 #[path = "parquet_gpu/generated.rs"]

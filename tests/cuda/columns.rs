@@ -1,11 +1,13 @@
 //! Kernels of flat columns beside their scalar reference: on all shapes of pages, and on pages that are not right.
+#![allow(unsafe_code)]
 
 use std::sync::Arc;
 
-use feedwater::DeviceBytes;
 use feedwater::cuda::columns::reference::{self, HostOutcome};
 use feedwater::cuda::columns::{Column, Convert, Encoding, Outcome, Page, Values, check};
-use feedwater::cuda::{Device, DeviceOptions, Guard};
+use feedwater::cuda::{Device, DeviceOptions, Guard, lend};
+use feedwater::{Batch, DeviceBytes, ErrorKind, Reader};
+use software_cuda_preload::Session;
 
 use crate::kernels::{ORDERS, checked, put};
 use crate::pages::*;
@@ -645,6 +647,98 @@ fn nothing_and_columns_without_pages() {
         );
         assert_eq!(compare(&gpu, &arena, "empty"), 0);
         assert_eq!(gpu.stats().in_use, 0);
+    }
+    nothing_left(&session);
+}
+
+#[test]
+fn an_error_at_every_call_of_decoding() {
+    let mut session = session("lazy");
+    if !is_software(&session) {
+        return;
+    }
+    let mut arena = Arena::default();
+    for shape in ways() {
+        arena.column(shape, &[40, 1100], &mut Random::new(10));
+    }
+    let wanted = reference::columns(&arena.bytes, &arena.columns);
+    let run = |session: &mut Session, inject: &dyn Fn(&mut Session)| {
+        let outcome = {
+            let gpu = separate();
+            let there = put(&gpu, &arena.bytes, 0);
+            // Kernels are loaded, so that each call is one of decoding.
+            gpu.columns(&there, &arena.columns).unwrap();
+            let before = session.counts();
+            inject(session);
+            let outcome = gpu.columns(&there, &arena.columns);
+            session.fail_nothing();
+            outcome.map(|outcomes| (outcomes, session.counts().calls - before.calls))
+        };
+        let outcome = outcome.map(|(outcomes, calls)| {
+            let done = |outcome: &Outcome| matches!(outcome, Outcome::Done(_));
+            assert!(outcomes.iter().all(done));
+            assert_eq!(outcomes.len(), wanted.len());
+            calls
+        });
+        nothing_left(session);
+        outcome
+    };
+    let calls = run(&mut session, &|_| {}).unwrap();
+    let mut failed = 0;
+    for call in (0..calls).step_by(3) {
+        for code in [1, 700] {
+            if let Err(error) = run(&mut session, &|session| session.fail_call(call, code)) {
+                let kind = error.kind();
+                let typed = matches!(kind, ErrorKind::Cuda { .. } | ErrorKind::DeviceLost { .. });
+                assert!(typed, "{error}");
+                failed += 1;
+            }
+        }
+    }
+    // Many of the others give memory back, which no caller is told of.
+    assert!(failed > 40, "{failed} of {calls}");
+    // Memory is looked for once more after some was given back, so that one refusal alone is none.
+    for allocation in 0..8 {
+        if let Err(error) = run(&mut session, &|session| session.fail_allocation(allocation)) {
+            let kind = error.kind();
+            assert!(matches!(kind, ErrorKind::OutOfMemory { .. }), "{error}");
+        }
+    }
+}
+
+#[test]
+fn pages_past_four_gigabytes() {
+    let session = session("eager");
+    {
+        let gpu = Device::open(0).unwrap();
+        let mut arena = Arena::default();
+        for shape in ways() {
+            arena.column(shape, &[40, 1100], &mut Random::new(11));
+        }
+        let wanted = reference::columns(&arena.bytes, &arena.columns);
+        // A device allocation of which only the end is ever touched.
+        let (len, at) = (arena.bytes.len(), (5u64 << 30) + 1);
+        let whole = gpu.allocate(at as usize + len).unwrap();
+        let memory = Arc::new(whole);
+        let lent = |offset: usize, len: usize| {
+            let begin = memory.memory().ptr().wrapping_add(offset);
+            // SAFETY: a part of memory that its owner keeps, and that nobody else uses.
+            unsafe { lend(gpu.place(), begin, len, memory.clone()) }
+        };
+        let bytes = reader(&gpu, &arena.bytes.into());
+        let batch = Batch::new().read_into(0..len as u64, lent(at as usize, len));
+        drop(bytes.submit(batch).wait().unwrap());
+        let mut block = lent(0, at as usize + len);
+        // SAFETY: what is read of it was written.
+        unsafe { block.advance(block.remaining()) };
+        let there = block.freeze().into_device().unwrap();
+        for column in &mut arena.columns {
+            let pages = column.pages.iter_mut().map(|page| &mut page.body);
+            for range in pages.chain(column.dictionary.iter_mut().map(|(range, _)| range)) {
+                *range = range.start + at..range.end + at;
+            }
+        }
+        assert_eq!(on_the_device(&gpu, &there, &arena.columns), wanted);
     }
     nothing_left(&session);
 }

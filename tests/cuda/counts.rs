@@ -88,16 +88,31 @@ fn cases() -> Vec<(&'static str, Shape)> {
     ]
 }
 
-/// Bytes of the pages and of the output: the least that can be moved.
-fn least(column: &Column, outcome: &Outcome) -> u64 {
+/// The least that the stages have to move: pages and output; runs once more, as their ends are found before their values are; and bits of
+/// rows that are not null once more, as they are found before values get to their rows.
+fn least(arena: &[u8], column: &Column, outcome: &Outcome) -> u64 {
     let Outcome::Done(done) = outcome else {
         panic!("{outcome:?}");
     };
-    let ranges = column.pages.iter().map(|page| &page.body);
-    let ranges = ranges.chain(column.dictionary.iter().map(|(range, _)| range));
-    let read: u64 = ranges.map(|range| range.end - range.start).sum();
-    let written = done.values.len() + done.validity.as_ref().map_or(0, |bits| bits.len());
-    read + written as u64
+    let mut all = done.values.len() as u64;
+    all += 2 * done.validity.as_ref().map_or(0, |bits| bits.len() as u64);
+    if let Some((range, _)) = &column.dictionary {
+        all += range.end - range.start;
+    }
+    for page in &column.pages {
+        let len = page.body.end - page.body.start;
+        let body = &arena[page.body.start as usize..];
+        let levels = match column.nullable {
+            true => 4 + u64::from(u32::from_le_bytes(body[..4].try_into().unwrap())),
+            false => 0,
+        };
+        let runs = match page.encoding {
+            Encoding::Dictionary | Encoding::Rle => len,
+            _ => levels,
+        };
+        all += len + runs;
+    }
+    all
 }
 
 #[test]
@@ -131,11 +146,11 @@ fn instructions_and_bytes_of_each_value_are_those_of_the_table() {
                 per_value(launch)
             );
         }
-        let least = least(&arena.columns[0], &outcomes[0]);
+        let least = least(&arena.bytes, &arena.columns[0], &outcomes[0]);
         let (all, least) = (per_value(all), per_value(least));
         let _ = writeln!(table, "{name}\tall\t\t\t{all:.3}\t{least:.3}");
         assert!(
-            all <= least * 1.3 + 0.5,
+            all <= least * 1.3 + 0.25,
             "{name}: {all} bytes a value, the least is {least}"
         );
     }

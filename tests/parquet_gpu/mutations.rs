@@ -96,7 +96,7 @@ fn in_pages() {
         let gpu = Device::open(0).unwrap();
         let files = files();
         let mut random = Random(SEED);
-        let (mut right, mut wrong, mut by_host) = (0, 0, 0);
+        let (mut right, mut wrong, mut by_gpu, mut by_host) = (0, 0, 0, 0);
         for round in 0..ROUNDS {
             let mut file = files[round % files.len()].clone();
             let end = file.len() - 8;
@@ -112,11 +112,13 @@ fn in_pages() {
                 Agreed::Rows(..) => right += 1,
                 Agreed::Failed(_) => wrong += 1,
             }
-            by_host += agreed.counts().1;
+            let (gpu, host) = agreed.counts();
+            (by_gpu, by_host) = (by_gpu + gpu, by_host + host);
         }
-        eprintln!("{right} right, {wrong} wrong, {by_host} chunks by the host all the same");
+        eprintln!("{right} right, {wrong} wrong; chunks: {by_gpu} by the GPU, {by_host} not");
         // All of it happens, or the changes are too weak or too strong to find anything.
-        assert!(right > 30 && wrong > 30, "{right}, {wrong}");
+        assert!(right > 30 && wrong > 30 && by_gpu > 300, "{right} {wrong}");
+        assert!(by_host > 0);
     }
     nothing_left(&session);
 }

@@ -2,9 +2,9 @@
 #![allow(unsafe_code)]
 
 use super::{Column, Convert, Decoded, Encoding, Outcome, Page, Values};
-use crate::buffer::{BlockMut, DeviceBytes};
+use crate::buffer::DeviceBytes;
 use crate::cuda::device::Device;
-use crate::cuda::launch::{Words, Work};
+use crate::cuda::launch::{Output, Words, Work};
 use crate::cuda::modules::Family;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -47,7 +47,7 @@ impl Device {
             .zip(&shapes)
             .filter(|(_, shape)| shape.is_ok());
         let outputs = fit
-            .map(|(column, _)| Output::new(self, column))
+            .map(|(column, _)| Decoding::new(self, column))
             .collect::<Result<Vec<_>>>()?;
         // Dropped before the outputs, when something fails: it waits for what writes to them.
         let work = Work::new(self);
@@ -65,46 +65,37 @@ impl Device {
 }
 
 /// A column that is being decoded.
-struct Output<'a> {
+struct Decoding<'a> {
     column: &'a Column,
     rows: u64,
-    values: BlockMut,
-    validity: Option<BlockMut>,
+    values: Output,
+    validity: Option<Output>,
 }
 
-fn address(block: &BlockMut) -> u64 {
-    block.memory().ptr().addr() as u64
-}
-
-/// A block that is written to its end.
-///
-/// # Safety
-/// It is.
-unsafe fn written(mut block: BlockMut) -> Result<DeviceBytes> {
-    // SAFETY: as the caller promises.
-    unsafe { block.advance(block.remaining()) };
-    block.freeze().into_device()
+/// Bytes of a bitmap: whole words.
+fn bitmap_len(rows: u64) -> u64 {
+    rows.div_ceil(32) * 4
 }
 
 /// What kernels say of a column: its first error, all bits if there is none, and its nulls.
 type Said = (u64, u64);
 
-impl<'a> Output<'a> {
+impl<'a> Decoding<'a> {
     fn new(device: &Device, column: &'a Column) -> Result<Self> {
         let rows = column.rows();
-        let bitmap = rows.div_ceil(32).checked_mul(4);
+        let bitmap = Some(bitmap_len(rows));
         let values = match column.output_width() {
             None => bitmap,
             Some(width) => rows.checked_mul(u64::from(width)),
         };
         let buffer = |len: Option<u64>| match len {
-            Some(len) => device.allocate(len as usize),
+            Some(len) => device.output(len as usize),
             None => {
                 let (wanted, cap) = (u64::MAX, device.info().memory);
                 Err(Error::new(ErrorKind::OutOfMemory { wanted, cap }).by("cuda"))
             }
         };
-        Ok(Output {
+        Ok(Decoding {
             column,
             rows,
             values: buffer(values)?,
@@ -122,7 +113,7 @@ impl<'a> Output<'a> {
             });
         }
         // SAFETY: without an error, kernels wrote each row; bitmaps were filled before.
-        let written = |block| unsafe { written(block) };
+        let written = |output: Output| unsafe { output.written() };
         Ok(Outcome::Done(Decoded {
             values: written(self.values)?,
             validity: self.validity.map(written).transpose()?,
@@ -156,10 +147,10 @@ impl<'a> Output<'a> {
             Convert::Widen { .. } | Convert::WidenBigEndian { .. } => 4,
             _ => 1 << output.trailing_zeros().min(3),
         };
-        let validity = self.validity.as_ref().map_or(0, address);
+        let validity = self.validity.as_ref().map_or(0, Output::address);
         words
             .u64(dictionary)
-            .u64(address(&self.values))
+            .u64(self.values.address())
             .u64(validity);
         words.u64(error).u64(nulls).u32(entries).u32(width);
         words
@@ -189,7 +180,7 @@ fn describe(words: &mut Words, page: &Page, arena: u64, first: u64, tiles: u64, 
         .u32(encoding);
 }
 
-fn decode(mut work: Work<'_>, arena: &DeviceBytes, outputs: &[Output<'_>]) -> Result<Vec<Said>> {
+fn decode(mut work: Work<'_>, arena: &DeviceBytes, outputs: &[Decoding<'_>]) -> Result<Vec<Said>> {
     let pages: usize = outputs.iter().map(|output| output.column.pages.len()).sum();
     let each = || outputs.iter().map(|output| output.column);
     // A column without pages is all there already, and nothing is read for it.
@@ -214,8 +205,8 @@ fn decode(mut work: Work<'_>, arena: &DeviceBytes, outputs: &[Output<'_>]) -> Re
         // Bitmaps are put together from parts.
         let bits = (output.column.values == Values::Boolean).then_some(&output.values);
         for bitmap in bits.into_iter().chain(&output.validity) {
-            // SAFETY: the buffer was made for this, and is dropped after the work.
-            unsafe { work.fill(address(bitmap), 0, bitmap.len())? };
+            // SAFETY: the memory was taken for as many rows, and is dropped after the work.
+            unsafe { work.fill(bitmap.address(), 0, bitmap_len(output.rows) as usize)? };
         }
         let mut first = 0;
         for (of, page) in output.column.pages.iter().enumerate() {
@@ -247,7 +238,7 @@ fn decode(mut work: Work<'_>, arena: &DeviceBytes, outputs: &[Output<'_>]) -> Re
     let booleans = each().any(|column| column.values == Values::Boolean);
     let numbers = each().any(|column| column.values != Values::Boolean);
     // SAFETY: the job is a `Job` with tables of these lengths. Pages and dictionaries are inside of the arena, which the caller holds, and
-    // outputs have a place for each row, as `Column::shape` and `Output::new` saw to; both stay until the work is done. What
+    // outputs have a place for each row, as `Column::shape` and `Decoding::new` saw to; both stay until the work is done. What
     // kernels find and lead others to is checked by `walk` and `ranks`.
     unsafe {
         work.launch(WALK, "walk", BLOCK, page_warps, job(0))?;
