@@ -144,23 +144,33 @@ impl DeviceArray {
     /// The array by Arrow's C device interface, with its memory. What type it has, the caller says by an `ArrowSchema`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] for an array without a buffer.
+    /// [`ErrorKind::InvalidOption`] for an array without a buffer; [`ErrorKind::Unsupported`] for views of strings, for which the
+    /// interface wants a buffer that Arrow's arrays do not have.
     pub fn export(&self) -> Result<ArrowDeviceArray> {
-        self.arrow().export()
+        self.arrow()?.export()
     }
 
-    pub(super) fn arrow(&self) -> ArrowDevice {
+    pub(super) fn arrow(&self) -> Result<ArrowDevice> {
+        if matches!(self.data_type, DataType::Utf8View | DataType::BinaryView) {
+            let what = format!("{} by Arrow's C device interface", self.data_type);
+            return Err(Error::new(ErrorKind::Unsupported { what: what.into() }));
+        }
         let has_validity = !matches!(self.data_type, DataType::Null | DataType::Union(..));
         let validity = has_validity.then(|| self.validity.clone());
-        let mut arrow = ArrowDevice::default();
-        arrow.length = self.len as u64;
-        arrow.null_count = Some(self.nulls as u64);
-        arrow.buffers = validity
-            .into_iter()
-            .chain(self.buffers.iter().cloned().map(Some))
-            .collect();
-        arrow.children = self.children.iter().map(DeviceArray::arrow).collect();
-        arrow
+        let children = self.children.iter().map(DeviceArray::arrow);
+        let mut children = children.collect::<Result<Vec<_>>>()?;
+        let dictionary = match self.data_type {
+            DataType::Dictionary(..) => children.pop().map(Box::new),
+            _ => None,
+        };
+        let buffers = self.buffers.iter().cloned().map(Some);
+        Ok(ArrowDevice {
+            length: self.len as u64,
+            null_count: Some(self.nulls as u64),
+            buffers: validity.into_iter().chain(buffers).collect(),
+            children,
+            dictionary,
+        })
     }
 
     /// Its values as a dense tensor for `torch.from_dlpack` and its kin, sharing the memory: `[len]`, and for fixed-size lists

@@ -75,13 +75,16 @@ impl DeviceBatch {
     /// The batch by Arrow's C device interface, with its memory: a struct array, as the interface has record batches.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) for a batch without a buffer.
+    /// As [`DeviceArray::export`].
     pub fn export(&self) -> Result<ArrowDeviceArray> {
-        let mut arrow = ArrowDevice::default();
-        arrow.length = self.rows as u64;
-        arrow.null_count = Some(0);
-        arrow.buffers = vec![None];
-        arrow.children = self.columns.iter().map(DeviceArray::arrow).collect();
+        let columns = self.columns.iter().map(DeviceArray::arrow);
+        let arrow = ArrowDevice {
+            length: self.rows as u64,
+            null_count: Some(0),
+            buffers: vec![None],
+            children: columns.collect::<Result<_>>()?,
+            ..ArrowDevice::default()
+        };
         arrow.export()
     }
 }
