@@ -85,6 +85,8 @@ mod sys;
 mod version;
 mod write;
 
+#[cfg(all(feature = "cuda", any(feature = "parquet", feature = "tfrecord")))]
+pub use decode::device::{DeviceArray, DeviceBatch, Processor};
 #[cfg(feature = "npy")]
 pub use decode::npy;
 #[cfg(feature = "parquet")]

@@ -4,8 +4,12 @@
 
 mod common;
 
+#[path = "cuda/columns.rs"]
+mod columns;
 #[path = "cuda/conformance.rs"]
 mod conformance;
+#[path = "cuda/counts.rs"]
+mod counts;
 #[path = "cuda/faults.rs"]
 mod faults;
 #[path = "cuda/feed.rs"]
@@ -22,6 +26,8 @@ mod memory;
 mod modules;
 #[path = "cuda/others.rs"]
 mod others;
+#[path = "cuda/pages.rs"]
+mod pages;
 #[path = "cuda/probe.rs"]
 mod probe;
 #[path = "cuda/reads.rs"]

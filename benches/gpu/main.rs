@@ -13,6 +13,11 @@
     clippy::undocumented_unsafe_blocks
 )]
 
+mod columns;
+#[path = "../../tests/cuda/pages.rs"]
+#[allow(dead_code)]
+mod pages;
+
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -90,7 +95,14 @@ fn work(name: &str, bytes: u64, turns: u64, mut ways: Vec<Way<'_>>, json: &mut S
 
 /// The device's memory, of this many bytes that differ.
 fn filled(gpu: &Arc<Device>, len: u64) -> DeviceBytes {
-    let bytes: Vec<u8> = (0..len).map(|i| (i ^ (i >> 9) ^ (i >> 17)) as u8).collect();
+    on_the_device(
+        gpu,
+        (0..len).map(|i| (i ^ (i >> 9) ^ (i >> 17)) as u8).collect(),
+    )
+}
+
+fn on_the_device(gpu: &Arc<Device>, bytes: Vec<u8>) -> DeviceBytes {
+    let len = bytes.len() as u64;
     let options = OpenOptions::new().device(gpu.clone());
     let reader = options
         .open_bytes(bytes::Bytes::from(bytes), "numbers")
@@ -224,6 +236,7 @@ fn kernels(gpu: &Arc<Device>, len: u64, turns: u64, json: &mut String) {
         ];
         work("images (a quarter of the bytes)", pixels, turns, ways, json);
     }
+    columns::columns(gpu, len, turns, &plain, json);
     // SAFETY: nothing uses it any more.
     unsafe { result::free_sync(copy).unwrap() };
 }

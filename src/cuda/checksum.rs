@@ -17,7 +17,7 @@ const BLOCK: u32 = 256;
 const WARP: u64 = 32;
 
 /// Bytes that one warp does. Longer segments are cut, so that they are the work of many.
-const PIECE: u64 = 64 << 10;
+pub(super) const PIECE: u64 = 64 << 10;
 
 /// A cyclic redundancy check of 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -117,21 +117,35 @@ impl Device {
         }
         let pieces = work.upload(pieces)?;
         let results = work.filled(segments.len() * 4, 0)?;
-        let powers = kind.powers();
-        let mut job = Words::default();
-        job.u64(pieces).u64(count).u64(results);
-        // x^1024 is x^(8 · 2^7).
-        job.u32(kind.polynomial()).u32(powers[7]);
-        powers.iter().for_each(|power| {
-            job.u32(*power);
-        });
-        // SAFETY: the job is a `CrcJob`: `count` pieces that lie in `bytes`, which the caller holds until this returns, and a
-        // result for each number.
-        unsafe { work.launch(CRC, "crc", BLOCK, count * WARP, job)? };
+        // SAFETY: `count` pieces that lie in `bytes`, which the caller holds until this returns, and a result for each number.
+        unsafe { queue(&mut work, kind, pieces, count, results)? };
         // SAFETY: a word for each segment.
         let words = unsafe { work.finish::<4>(results, segments.len())? };
         Ok(words.into_iter().map(u32::from_ne_bytes).collect())
     }
+}
+
+/// Queues the checksums of pieces (`Piece` in `kernels/crc.cu`).
+///
+/// # Safety
+/// `count` pieces are at `pieces`, of memory that stays until the work is done; at `results` is a word for each segment, zero.
+pub(super) unsafe fn queue(
+    work: &mut Work<'_>,
+    kind: Checksum,
+    pieces: u64,
+    count: u64,
+    results: u64,
+) -> Result<()> {
+    let powers = kind.powers();
+    let mut job = Words::default();
+    job.u64(pieces).u64(count).u64(results);
+    // x^1024 is x^(8 · 2^7).
+    job.u32(kind.polynomial()).u32(powers[7]);
+    powers.iter().for_each(|power| {
+        job.u32(*power);
+    });
+    // SAFETY: the job is a `CrcJob`; the rest is the caller's promise.
+    unsafe { work.launch(CRC, "crc", BLOCK, count.saturating_mul(WARP), job) }
 }
 
 #[cfg(test)]

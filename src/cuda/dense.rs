@@ -147,6 +147,20 @@ impl Dense {
 
     /// Checks it against `bytes` of the source, and brings it into the form of the kernel.
     fn plan(&self, bytes: &DeviceBytes) -> Result<Plan> {
+        let from = match self.change {
+            Change::Copy(size) => size,
+            Change::Cast(from, _) => from.size(),
+        };
+        let plan = self.plan_for(bytes.len() as u64)?;
+        if !(bytes.ptr().addr() as u64).is_multiple_of(from) {
+            let what = format!("a source that does not begin at a multiple of {from} bytes");
+            return Err(Error::new(ErrorKind::Unsupported { what: what.into() }).by("cuda"));
+        }
+        Ok(plan)
+    }
+
+    /// The same for `len` bytes.
+    fn plan_for(&self, len: u64) -> Result<Plan> {
         let dims = self.shape.len();
         if !(1..=4).contains(&dims) {
             return Err(invalid(format!("{dims} dimensions; 1 to 4 are possible")));
@@ -166,11 +180,6 @@ impl Dense {
                 )));
             }
         };
-        let len = bytes.len() as u64;
-        if !(bytes.ptr().addr() as u64).is_multiple_of(from) {
-            let what = format!("a source that does not begin at a multiple of {from} bytes");
-            return Err(Error::new(ErrorKind::Unsupported { what: what.into() }).by("cuda"));
-        }
         let too_large = || invalid(format!("{:?}: more bytes than there can be", self.shape));
         let mut count = 1u64;
         for dim in &self.shape {
@@ -258,6 +267,134 @@ impl Dense {
     }
 }
 
+/// One row of many, each of which is a tensor by itself at an address of its own.
+#[derive(Clone, Debug)]
+pub(crate) struct PerRow {
+    shape: [u64; 3],
+    /// In bytes.
+    strides: [u64; 3],
+    source: u64,
+    from: ElementType,
+    to: ElementType,
+    affine: Option<(usize, Vec<f32>, Vec<f32>)>,
+}
+
+impl Dense {
+    /// The same for each of many rows, none of which has to be aligned: a cast of one to three dimensions, whose source has
+    /// exactly as many elements as the shape.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] for anything else.
+    pub(crate) fn per_row(&self) -> Result<PerRow> {
+        let Change::Cast(from, to) = self.change else {
+            return Err(invalid("a copy of each row; a cast is possible".into()));
+        };
+        if self.shape.len() > 3 || self.rows.is_some() {
+            let what = format!(
+                "rows of {:?}, or some of them; 1 to 3 dimensions",
+                self.shape
+            );
+            return Err(invalid(what));
+        }
+        let elements = self
+            .shape
+            .iter()
+            .try_fold(from.size(), |n, d| n.checked_mul(*d));
+        let Some(source) = elements.filter(|bytes| *bytes > 0 && *bytes < 1 << 40) else {
+            return Err(invalid(format!("rows of {:?}", self.shape)));
+        };
+        let plan = self.plan_for(source)?;
+        let [a, b, c, _] = plan.shape;
+        let [d, e, f, _] = plan.strides;
+        Ok(PerRow {
+            shape: [a, b, c],
+            strides: [d, e, f],
+            source,
+            from,
+            to,
+            affine: self.affine.clone(),
+        })
+    }
+
+    /// The same for each of `count` rows that lie one behind the other.
+    pub(crate) fn repeated(&self, count: u64) -> Dense {
+        let dense = row_major(&self.shape);
+        let inner = self.strides.as_ref().unwrap_or(&dense);
+        let row: u64 = self.shape.iter().product();
+        let ahead =
+            |first: u64, rest: &[u64]| std::iter::once(first).chain(rest.iter().copied()).collect();
+        Dense {
+            shape: ahead(count, &self.shape),
+            strides: Some(ahead(row, inner)),
+            change: self.change,
+            rows: None,
+            affine: self
+                .affine
+                .clone()
+                .map(|(channel, scale, bias)| (channel + 1, scale, bias)),
+        }
+    }
+
+    /// Its shape.
+    pub(crate) fn shape(&self) -> &[u64] {
+        &self.shape
+    }
+
+    /// The type of its elements; `None` for a copy.
+    pub(crate) fn element(&self) -> Option<ElementType> {
+        match self.change {
+            Change::Cast(_, to) => Some(to),
+            Change::Copy(_) => None,
+        }
+    }
+}
+
+impl PerRow {
+    /// Elements of a row.
+    pub(super) fn elements(&self) -> u64 {
+        self.shape.iter().product()
+    }
+
+    /// Bytes that the source of a row has.
+    pub(crate) fn source_bytes(&self) -> u64 {
+        self.source
+    }
+
+    /// Bytes of a row.
+    pub(super) fn row_bytes(&self) -> u64 {
+        self.elements() * self.to.size()
+    }
+
+    /// The part of a `TensorJob` that is the same for all rows (`kernels/example.cu`).
+    pub(super) fn describe(&self, job: &mut Words, scale: u64, bias: u64) {
+        self.shape.iter().chain(&self.strides).for_each(|number| {
+            job.u64(*number);
+        });
+        let channel = self
+            .affine
+            .as_ref()
+            .map_or(0, |(channel, ..)| *channel as u32);
+        job.u64(scale).u64(bias).u32(channel);
+        job.u32(self.from.size() as u32);
+        job.u32(self.from.number()).u32(self.to.number());
+    }
+}
+
+/// Scales and biases on the device; 0 where there are none.
+pub(super) fn put_numbers(work: &mut Work<'_>, row: &PerRow) -> Result<(u64, u64)> {
+    let Some((_, scales, biases)) = &row.affine else {
+        return Ok((0, 0));
+    };
+    let mut put = |numbers: &[f32]| {
+        let mut words = Words::with_capacity(numbers.len() * 4)?;
+        numbers.iter().for_each(|number| {
+            words.f32(*number);
+        });
+        work.upload(words)
+    };
+    Ok((put(scales)?, put(biases)?))
+}
+
 /// What the kernel is told.
 struct Plan {
     shape: [u64; 4],
@@ -300,9 +437,9 @@ impl Device {
         let plan = tensor.plan(bytes)?;
         let mut work = Work::new(self);
         let source = work.reads(bytes)?;
-        let mut block = work.output(plan.output)?;
+        let made = self.output(plan.output)?;
         if plan.count > 0 {
-            let output = block.unfilled_ptr().addr() as u64;
+            let output = made.address();
             let rows = match &tensor.rows {
                 None => 0,
                 Some(rows) => {
@@ -349,7 +486,6 @@ impl Device {
             }
         }
         // SAFETY: the kernel wrote each byte of it.
-        unsafe { block.advance(plan.output) };
-        block.freeze().into_device()
+        unsafe { made.written() }
     }
 }

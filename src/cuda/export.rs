@@ -258,6 +258,8 @@ pub struct ArrowDevice {
     pub buffers: Vec<Option<DeviceBytes>>,
     /// Arrays below it: of lists, structs, maps.
     pub children: Vec<ArrowDevice>,
+    /// The values that the elements of a dictionary array are indices of.
+    pub dictionary: Option<Box<ArrowDevice>>,
 }
 
 impl ArrowDevice {
@@ -268,6 +270,7 @@ impl ArrowDevice {
             null_count: Some(0),
             buffers: vec![None, Some(values)],
             children: Vec::new(),
+            dictionary: None,
         }
     }
 
@@ -307,8 +310,10 @@ impl ArrowDevice {
                 }));
             }
         }
+        let dictionary = self.dictionary.as_deref();
         self.children
             .iter()
+            .chain(dictionary)
             .try_for_each(|child| child.check(device))
     }
 
@@ -318,12 +323,17 @@ impl ArrowDevice {
             None => ptr::null(),
         };
         let children = self.children.into_iter();
+        let dictionary = match self.dictionary {
+            Some(values) => Box::into_raw(Box::new(values.array())),
+            None => ptr::null_mut(),
+        };
         let mut owner = Box::new(ArrowOwner {
             pointers: self.buffers.iter().map(pointer).collect(),
             _buffers: self.buffers,
             children: children
                 .map(|child| Box::into_raw(Box::new(child.array())))
                 .collect(),
+            dictionary,
         });
         ArrowArray {
             // Checked before: they fit.
@@ -334,7 +344,7 @@ impl ArrowDevice {
             n_children: owner.children.len() as i64,
             buffers: owner.pointers.as_mut_ptr(),
             children: owner.children.as_mut_ptr(),
-            dictionary: ptr::null_mut(),
+            dictionary,
             release: Some(release),
             private_data: Box::into_raw(owner).cast(),
         }
@@ -345,6 +355,8 @@ struct ArrowOwner {
     pointers: Vec<*const c_void>,
     _buffers: Vec<Option<DeviceBytes>>,
     children: Vec<*mut ArrowArray>,
+    /// Null, or of a box.
+    dictionary: *mut ArrowArray,
 }
 
 impl ArrowDeviceArray {
@@ -381,7 +393,8 @@ unsafe extern "C" fn release(array: *mut ArrowArray) {
     unsafe {
         let Some(array) = array.as_mut() else { return };
         let owner = Box::from_raw(array.private_data.cast::<ArrowOwner>());
-        for child in &owner.children {
+        let dictionary = Some(&owner.dictionary).filter(|values| !values.is_null());
+        for child in owner.children.iter().chain(dictionary) {
             let mut child = Box::from_raw(*child);
             if let Some(release) = child.release {
                 release(&mut *child);

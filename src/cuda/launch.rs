@@ -4,6 +4,8 @@
 use std::ffi::c_void;
 use std::ptr;
 
+use bytes::Bytes;
+
 use super::device::Device;
 use super::memory::DeviceBuffer;
 use super::modules::Family;
@@ -12,6 +14,9 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Blocks of a launch at most. Kernels go on where more are needed, so this bounds what a launch costs, and nothing else.
 const BLOCKS: u64 = 1 << 16;
+
+/// Bytes of a block for what is copied to the device.
+const STAGE: usize = 4 << 20;
 
 /// A parameter of a kernel: words in the order and with the alignment of the structure in its source.
 #[derive(Debug, Default)]
@@ -41,6 +46,45 @@ impl Words {
     pub(super) fn f32(&mut self, word: f32) -> &mut Self {
         self.u32(word.to_bits())
     }
+
+    pub(super) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// Memory for what kernels make, until it is [written](Self::written). Dropped, it is given back in the order of the device's own stream, so
+/// not before the work that writes it is done.
+pub(super) struct Output(BlockMut);
+
+impl Output {
+    pub(super) fn address(&self) -> u64 {
+        self.0.unfilled_ptr().addr() as u64
+    }
+
+    /// All of it, as bytes.
+    ///
+    /// # Safety
+    /// Each byte was written, and the work that did it is done.
+    pub(super) unsafe fn written(self) -> Result<DeviceBytes> {
+        let Output(mut block) = self;
+        let len = block.remaining();
+        // SAFETY: as the caller promises.
+        unsafe { block.advance(len) };
+        block.freeze().into_device()
+    }
+}
+
+impl Device {
+    /// Memory for the output of kernels.
+    pub(super) fn output(&self, len: usize) -> Result<Output> {
+        let buffer = self.arena().allocate_for(self.own(), len)?;
+        Ok(Output(BlockMut::new(buffer)))
+    }
 }
 
 /// Work of one call, in the device's own stream. Dropping it waits for what was queued. Where that cannot be waited for, its memory is
@@ -49,6 +93,7 @@ pub(super) struct Work<'a> {
     device: &'a Device,
     /// What the device copies from.
     words: Vec<Words>,
+    pinned: Vec<Bytes>,
     buffers: Vec<DeviceBuffer>,
     done: bool,
 }
@@ -58,6 +103,7 @@ impl<'a> Work<'a> {
         Work {
             device,
             words: Vec::new(),
+            pinned: Vec::new(),
             buffers: Vec::new(),
             done: true,
         }
@@ -75,13 +121,25 @@ impl<'a> Work<'a> {
     /// Memory of the device that is filled with a byte, for as long as the work goes on.
     pub(super) fn filled(&mut self, len: usize, byte: u8) -> Result<u64> {
         let address = self.take(len)?;
+        // SAFETY: the memory has `len` bytes, and stays until the stream is done.
+        unsafe { self.fill(address, byte, len)? };
+        Ok(address)
+    }
+
+    /// Fills memory of the device with a byte.
+    ///
+    /// # Safety
+    /// `len` bytes are there, and stay until the work is done.
+    pub(super) unsafe fn fill(&mut self, address: u64, byte: u8, len: usize) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
         let stream = self.device.own();
         self.done = false;
-        // SAFETY: the memory has `len` bytes, and stays until the stream is done.
-        self.device.context().call(|driver| unsafe {
-            driver.cuMemsetD8Async(address, byte, len, stream.handle())
-        })?;
-        Ok(address)
+        // SAFETY: as the caller promises.
+        self.device
+            .context()
+            .call(|driver| unsafe { driver.cuMemsetD8Async(address, byte, len, stream.handle()) })
     }
 
     /// A copy of these words on the device, for as long as the work goes on.
@@ -101,15 +159,51 @@ impl<'a> Work<'a> {
         Ok(address)
     }
 
-    /// Memory of the device for what is to last longer than the work, which writes all of it. Given back only after the work, whatever
-    /// fails.
-    pub(super) fn output(&self, len: usize) -> Result<BlockMut> {
-        let buffer = self.device.arena().allocate_for(self.device.own(), len);
-        buffer.map(BlockMut::new)
+    /// Copies bytes of the host, one part behind the other, to the memory from `address` on. They are taken over before this returns, by
+    /// blocks of the pinned ring, which are kept until the work is done.
+    ///
+    /// # Safety
+    /// As many bytes are there, on this device, which nobody else uses before the work is done.
+    pub(super) unsafe fn stage(&mut self, parts: &[&[u8]], address: u64) -> Result<()> {
+        let mut left: usize = parts.iter().map(|part| part.len()).sum();
+        let (mut at, mut block): (_, Option<BlockMut>) = (address, None);
+        for part in parts {
+            let mut part = *part;
+            while !part.is_empty() {
+                let mut room = match block.take() {
+                    Some(block) => block,
+                    None => self.device.pinned(left.min(STAGE))?,
+                };
+                let (now, later) = part.split_at(part.len().min(room.remaining()));
+                room.put(now)?;
+                left -= now.len();
+                part = later;
+                if room.remaining() > 0 && left > 0 {
+                    block = Some(room);
+                    continue;
+                }
+                let bytes = room.freeze().into_host()?;
+                let (from, len) = (bytes.as_ptr().cast::<c_void>(), bytes.len());
+                self.pinned.push(bytes);
+                let stream = self.device.own();
+                self.done = false;
+                // SAFETY: both have `len` bytes, and stay until the stream is done.
+                self.device.context().call(|driver| unsafe {
+                    driver.cuMemcpyHtoDAsync_v2(at, from, len, stream.handle())
+                })?;
+                at += len as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// Memory of the device with any content, for as long as the work goes on.
+    pub(super) fn scratch(&mut self, len: usize) -> Result<u64> {
+        self.take(len)
     }
 
     /// Memory of the device with any content.
-    fn take(&mut self, len: usize) -> Result<u64> {
+    pub(super) fn take(&mut self, len: usize) -> Result<u64> {
         let arena = self.device.arena();
         let buffer = arena.allocate_for(self.device.own(), len)?;
         let address = buffer.address();
@@ -165,6 +259,19 @@ impl<'a> Work<'a> {
         address: u64,
         count: usize,
     ) -> Result<Vec<[u8; N]>> {
+        // SAFETY: as the caller promises.
+        unsafe { self.look(address, count) }
+    }
+
+    /// Waits for all of it so far, and copies `N` bytes from each of `count` places from `address` on. More can be queued then.
+    ///
+    /// # Safety
+    /// As for [`finish`](Self::finish).
+    pub(super) unsafe fn look<const N: usize>(
+        &mut self,
+        address: u64,
+        count: usize,
+    ) -> Result<Vec<[u8; N]>> {
         let len = count * N;
         let mut copy: Vec<[u8; N]> = Vec::new();
         copy.try_reserve_exact(count)
@@ -173,9 +280,14 @@ impl<'a> Work<'a> {
         if len > 0 {
             self.done = false;
             // SAFETY: both have `len` bytes, as the caller promises, and stay until the stream is done.
-            self.device.context().call(|driver| unsafe {
+            let queued = self.device.context().call(|driver| unsafe {
                 driver.cuMemcpyDtoHAsync_v2(to, address, len, stream.handle())
-            })?;
+            });
+            if let Err(error) = queued {
+                // It may have been queued all the same, and the list is dropped now.
+                let _ = self.wait();
+                return Err(error);
+            }
         }
         self.wait()?;
         // SAFETY: all of them were written.
@@ -183,10 +295,10 @@ impl<'a> Work<'a> {
         Ok(copy)
     }
 
-    fn wait(&mut self) -> Result<()> {
+    /// Waits for all of it so far.
+    pub(super) fn wait(&mut self) -> Result<()> {
         self.device.own().synchronize()?;
         self.done = true;
-        self.buffers.iter_mut().for_each(DeviceBuffer::settle);
         Ok(())
     }
 }
@@ -196,6 +308,9 @@ impl Drop for Work<'_> {
         if !self.done {
             // Who could be told has the first error; and a lost device copies nothing any more.
             let _ = self.wait();
+        }
+        if self.done {
+            self.buffers.iter_mut().for_each(DeviceBuffer::settle);
         }
     }
 }

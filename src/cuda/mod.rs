@@ -19,10 +19,23 @@
 
 mod arena;
 mod checksum;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod columns;
+#[cfg(not(feature = "testing"))]
+pub(crate) mod columns;
 mod context;
+#[cfg(any(feature = "parquet", feature = "tfrecord"))]
+mod copies;
 mod dense;
 mod device;
+#[cfg_attr(not(feature = "tfrecord"), allow(dead_code))]
+pub(crate) mod example;
 mod export;
+#[cfg(feature = "parquet")]
+mod filling;
+#[cfg_attr(not(feature = "tfrecord"), allow(dead_code))]
+pub(crate) mod frames;
 mod launch;
 mod library;
 mod managed;
@@ -31,6 +44,8 @@ mod modules;
 mod pinned;
 mod pool;
 mod probe;
+#[cfg_attr(not(feature = "tfrecord"), allow(dead_code))]
+mod scan;
 mod spans;
 mod staging;
 mod stream;
@@ -40,6 +55,8 @@ pub use checksum::Checksum;
 pub use dense::{Dense, ElementType};
 pub use device::{Device, DeviceOptions, DeviceStats};
 pub use export::{ArrowArray, ArrowDevice, ArrowDeviceArray, DlTensor, DlType, lend};
+#[cfg(feature = "parquet")]
+pub(crate) use filling::Filling;
 pub use managed::{Advice, Side};
 pub use memory::{DeviceBuffer, GAP, Guard};
 pub use modules::{FAMILIES, Family, Module};

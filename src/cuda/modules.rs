@@ -42,7 +42,16 @@ impl fmt::Debug for Family {
 }
 
 /// All kernels of this crate. Each is loaded when it is first needed; [`Device::module`] of them does it before.
-pub const FAMILIES: &[Family] = &[super::checksum::CRC, super::dense::DENSE];
+pub const FAMILIES: &[Family] = &[
+    super::checksum::CRC,
+    super::dense::DENSE,
+    super::columns::WALK,
+    super::columns::RLE,
+    super::columns::FIXED,
+    super::example::EXAMPLE,
+    super::frames::FRAMES,
+    super::scan::SCAN,
+];
 
 /// Modules of a device by the PTX that they are of.
 #[derive(Default)]

@@ -1,5 +1,7 @@
 //! Columns, records and tensors from the bytes that a reader brings.
 
+#[cfg(all(feature = "cuda", any(feature = "parquet", feature = "tfrecord")))]
+pub(crate) mod device;
 #[cfg(any(feature = "npy", feature = "safetensors"))]
 mod element;
 #[cfg(any(feature = "parquet", feature = "tfrecord"))]

@@ -11,7 +11,7 @@ use software_cuda_preload::Session;
 use crate::support::*;
 
 /// Bytes of the host on the device, at `offset` from an aligned address.
-fn put(gpu: &Arc<Device>, bytes: &[u8], offset: usize) -> DeviceBytes {
+pub(crate) fn put(gpu: &Arc<Device>, bytes: &[u8], offset: usize) -> DeviceBytes {
     let mut padded = vec![0xa5; offset];
     padded.extend_from_slice(bytes);
     let reader = reader(gpu, &padded.into());
@@ -37,14 +37,14 @@ fn crc_reference(kind: Checksum, bytes: &[u8]) -> u32 {
 }
 
 /// All checks of the device on, in each order of its warps.
-fn checked(order: &str) -> Session {
+pub(crate) fn checked(order: &str) -> Session {
     let mut session = session("lazy");
     session.set("CHECKS", "all");
     session.set("SCHEDULE", order);
     session
 }
 
-const ORDERS: [&str; 4] = ["in-order", "reversed", "shuffled:7", "apart"];
+pub(crate) const ORDERS: [&str; 4] = ["in-order", "reversed", "shuffled:7", "apart"];
 
 #[test]
 fn checksums_of_segments_of_all_lengths_and_places() {

@@ -206,6 +206,21 @@ fn an_array_for_arrow_holds_its_buffers_until_it_is_released() {
         }
         assert!(array.array.release.is_none());
         assert_eq!(gpu.stats().in_use, 0);
+        // The values of a dictionary, which are as much its own.
+        let mut words = ArrowDevice::values(20, delivered(&gpu, 80));
+        words.dictionary = Some(Box::new(ArrowDevice::values(3, delivered(&gpu, 12))));
+        let exported = words.export().unwrap();
+        let mut array = std::mem::MaybeUninit::<ArrowDeviceArray>::uninit();
+        // SAFETY: as above.
+        unsafe {
+            exported.move_to(array.as_mut_ptr().cast());
+            let mut array = array.assume_init();
+            let values = &*array.array.dictionary.cast::<ArrowArray>();
+            assert_eq!((values.counts, array.array.counts[4]), ([3, 0, 0, 2, 0], 0));
+            assert_eq!(gpu.stats().in_use, 92);
+            array.array.release.unwrap()(&mut array.array);
+        }
+        assert_eq!(gpu.stats().in_use, 0);
         // One that nobody takes lets go by itself; one without a device is none.
         drop(ArrowDevice::values(5, delivered(&gpu, 5)).export().unwrap());
         assert_eq!(gpu.stats().in_use, 0);

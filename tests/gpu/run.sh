@@ -53,15 +53,15 @@ for part in "${parts[@]}"; do
         [ ! -e "$folder/last.txt" ] || cp "$folder/last.txt" "$folder/environment.txt"
         ;;
     modules) for name in $(tests '^modules::'); do one modules "$name" 60 "${prefix[@]}" "$folder/cuda" --exact "$name"; done ;;
-    kernels) for name in $(tests '^kernels::'); do one kernels "$name" 60 "${prefix[@]}" "$folder/cuda" --exact "$name"; done ;;
-    tests) for name in $(tests . '^(modules|kernels)::'); do one tests "$name" 60 "${prefix[@]}" "$folder/cuda" --exact "$name"; done ;;
+    kernels) for name in $(tests '^(kernels|columns)::'); do one kernels "$name" 60 "${prefix[@]}" "$folder/cuda" --exact "$name"; done ;;
+    tests) for name in $(tests . '^(modules|kernels|columns)::'); do one tests "$name" 60 "${prefix[@]}" "$folder/cuda" --exact "$name"; done ;;
     sanitizer)
         if ! command -v compute-sanitizer >/dev/null; then
             echo "sanitizer: compute-sanitizer is not installed"
             continue
         fi
         for tool in memcheck racecheck initcheck synccheck; do
-            for name in $(tests '^kernels::'); do
+            for name in $(tests '^kernels::|^columns::(all_lengths|what_is_wrong)'); do
                 one "$tool" "$name" 90 compute-sanitizer --tool "$tool" --error-exitcode 9 "$folder/cuda" --exact "$name"
             done
         done

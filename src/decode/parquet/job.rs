@@ -24,6 +24,7 @@ use super::filter;
 use super::metadata::Metadata;
 use super::resident::{Bring, Resident, is_copied_at_once};
 use super::unit::{Held, Unit};
+use crate::buffer::Block;
 use crate::decode::wait::drive;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::parquet::{Bound, GroupPlan, Pieces, ReadPlan, Rows, malformed};
@@ -39,6 +40,7 @@ pub(super) struct Part {
 }
 
 /// What a scan does, fixed at its start.
+#[derive(Clone)]
 pub(super) struct Task {
     pub(super) bring: Arc<dyn Bring>,
     /// What was read with the footer is not read again.
@@ -49,12 +51,52 @@ pub(super) struct Task {
     /// The Arrow types to make, of the whole file.
     pub(super) fields: Fields,
     pub(super) schema: SchemaRef,
+    /// Leaves to deliver, ascending.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    pub(super) leaves: Vec<usize>,
     pub(super) predicate: Option<Bound>,
     pub(super) plan: Arc<ReadPlan>,
     pub(super) parts: Vec<Part>,
     pub(super) batch_rows: u64,
     pub(super) window: u64,
     pub(super) in_order: bool,
+}
+
+impl Task {
+    /// What is asked of the reader for a row group: what did not come with the footer.
+    fn missing<'a>(&'a self, plan: &'a GroupPlan) -> impl Iterator<Item = Range<u64>> + 'a {
+        let known = |range: &&Range<u64>| self.known.tail(range).is_none();
+        plan.requests.iter().filter(known).cloned()
+    }
+
+    /// Asks for the bytes of a row group.
+    pub(super) fn submit(&self, plan: &GroupPlan, done: &Done) -> Pending {
+        let count: u64 = self
+            .missing(plan)
+            .map(|range| range.end - range.start)
+            .sum();
+        let requests = self.missing(plan).count() as u64;
+        done.requests.fetch_add(requests, Ordering::Relaxed);
+        done.bytes.fetch_add(count, Ordering::Relaxed);
+        self.bring.submit(Batch::of(self.missing(plan)))
+    }
+
+    /// The bytes of a row group: `blocks` are what [`submit`](Self::submit) brought.
+    pub(super) fn pieces(&self, plan: &GroupPlan, blocks: Vec<Block>) -> Result<Arc<Pieces>> {
+        let mut blocks = blocks.into_iter();
+        let pieces = plan.requests.iter().map(|range| {
+            let bytes = match self.known.tail(range) {
+                Some(bytes) => bytes,
+                None => match blocks.next() {
+                    Some(block) => block.into_host()?,
+                    None => return Err(Error::new(ErrorKind::Abandoned)),
+                },
+            };
+            Ok((range.start, bytes))
+        });
+        let pieces = pieces.collect::<Result<_>>()?;
+        Ok(Arc::new(Pieces::new(self.file_len, pieces)))
+    }
 }
 
 /// A [`Task`] at work.
@@ -355,16 +397,7 @@ impl Job {
             // Locked before anybody else can know that they were asked for; submitting may copy what is in memory.
             let mut bytes = lock(&shared.bytes);
             drop(state);
-            let missing = || {
-                let known = |range: &&Range<u64>| self.task.known.tail(range).is_none();
-                plan.requests.iter().filter(known).cloned()
-            };
-            let count: u64 = missing().map(|range| range.end - range.start).sum();
-            self.done
-                .requests
-                .fetch_add(missing().count() as u64, Ordering::Relaxed);
-            self.done.bytes.fetch_add(count, Ordering::Relaxed);
-            *bytes = Bytes::Coming(self.task.bring.submit(Batch::of(missing())));
+            *bytes = Bytes::Coming(self.task.submit(plan, &self.done));
             drop(bytes);
             state = self.lock();
         }
@@ -403,23 +436,7 @@ impl Job {
         let Ok(blocks) = drive(pending, || self.is_stopped().then_some(())) else {
             return Ok(None);
         };
-        let pieces = blocks.and_then(|blocks| {
-            let mut blocks = blocks.into_iter();
-            let pieces = plan.requests.iter().map(|range| {
-                let bytes = match self.task.known.tail(range) {
-                    Some(bytes) => bytes,
-                    None => match blocks.next() {
-                        Some(block) => block.into_host()?,
-                        None => return Err(Error::new(ErrorKind::Abandoned)),
-                    },
-                };
-                Ok((range.start, bytes))
-            });
-            Ok(Arc::new(Pieces::new(
-                self.task.file_len,
-                pieces.collect::<Result<_>>()?,
-            )))
-        });
+        let pieces = blocks.and_then(|blocks| self.task.pieces(plan, blocks));
         match pieces {
             Ok(pieces) => {
                 let held = Held::Here(pieces);

@@ -146,7 +146,7 @@ impl<R: ChunkReader> Decompressed<R> {
     }
 }
 
-fn snappy_len(values: &[u8]) -> Result<usize> {
+pub(super) fn snappy_len(values: &[u8]) -> Result<usize> {
     let len = decompress_len(values)?;
     // Nothing in the format makes more than 64 bytes of 3.
     if len > values.len().saturating_mul(22) {
@@ -159,7 +159,7 @@ fn snappy_len(values: &[u8]) -> Result<usize> {
 }
 
 /// The frames of `from` into `to`, which they have to fill.
-fn zstd(from: &[u8], to: &mut [u8]) -> Result<()> {
+pub(super) fn zstd(from: &[u8], to: &mut [u8]) -> Result<()> {
     thread_local! {
         /// 160 KB and some, which are worth keeping.
         static ZSTD: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };

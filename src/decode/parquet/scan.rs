@@ -249,6 +249,12 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
     }
 
     pub(super) async fn start(self) -> Result<Batches> {
+        let (task, explanation, threads) = self.tasked().await?;
+        Batches::start(task, explanation, threads)
+    }
+
+    /// What is to be done, what it is for people, and by how many threads.
+    pub(super) async fn tasked(self) -> Result<(Task, Plan, usize)> {
         let reader = self.reader.clone();
         let prepared = self.prepare().await?;
         let explanation = prepared.explanation();
@@ -260,6 +266,7 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
             metadata: prepared.metadata.parquet().clone(),
             fields: prepared.arrow.schema().fields().clone(),
             schema: prepared.schema,
+            leaves: prepared.leaves,
             predicate: prepared.predicate,
             plan: prepared.plan,
             parts: prepared.parts,
@@ -267,7 +274,7 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
             window: prepared.window,
             in_order: prepared.in_order,
         };
-        Batches::start(task, explanation, prepared.threads)
+        Ok((task, explanation, prepared.threads))
     }
 
     pub(super) async fn prepare(self) -> Result<Prepared> {

@@ -201,6 +201,12 @@ impl<R: Reader + ?Sized> Index<R> {
         self.len() == 0
     }
 
+    /// Where each frame begins, and the end of the file.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    pub(super) fn offsets(&self) -> &[u64] {
+        &self.offsets
+    }
+
     /// The reader that records are read from.
     pub fn reader(&self) -> &Arc<R> {
         &self.reader

@@ -13,6 +13,7 @@
 //! | to write a file | [`Writer`] |
 //! | the columns of the examples in them | [`examples`], [`ExampleScan`], [`ExampleSchema`] |
 //! | rows as `tf.train.Example`s or `SequenceExample`s, to be written as records | [`ExampleEncoder`] |
+//! | the columns of the examples in the memory of a GPU | [`ExampleScan::on_device`] (feature `cuda`) |
 //! | the columns of examples from elsewhere | [`ExampleDecoder`] |
 //!
 //! Source of the formats: "TFRecord and tf.train.Example" in TensorFlow's guide, and its `example.proto` and
@@ -28,6 +29,10 @@ mod walk;
 mod write;
 
 pub use crate::format::tfrecord::frames::Frames;
+#[cfg(feature = "cuda")]
+pub use example::{
+    Boundaries, DeviceBatches, DeviceExamples, DeviceReport, DeviceScan, FeatureTensor, Share,
+};
 pub use example::{
     DefaultValues, ExampleBatches, ExampleDecoder, ExampleEncoder, ExampleScan, ExampleSchema,
     ExampleStream, Feature, ValueType, examples,

@@ -9,6 +9,8 @@ mod footer;
 mod index;
 mod leaves;
 mod page;
+#[cfg(feature = "cuda")]
+mod page_header;
 mod pieces;
 mod plan;
 mod predicate;
@@ -18,6 +20,8 @@ mod thrift;
 pub(crate) use footer::{Footer, FooterStep};
 pub(crate) use leaves::{leaves_of, roots_of};
 pub(crate) use page::{Levels, PageFault, PageHeader, hadoop_frames, least_bits};
+#[cfg(feature = "cuda")]
+pub(crate) use page_header::{DataPage, DictionaryPage, PageLevels, PageList};
 pub(crate) use pieces::{Chunk, Pieces};
 pub(crate) use plan::{DECODED_GAP, GroupPlan, Planner, ReadPlan, Request, joined};
 pub use plan::{SkipReason, SkippedRows};

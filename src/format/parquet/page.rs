@@ -54,37 +54,52 @@ impl PageHeader {
         Some(header)
     }
 
-    /// Why its numbers cannot be: more bytes than `codec` can make of those that are there, or more entries of a dictionary
-    /// than these bytes hold, if a value has at least so many `bits`. Who decodes allocates by these numbers.
-    ///
-    /// Brotli has no such bound; one page takes 2 GiB at most, as the format counts it with 31 bits.
+    /// Why its numbers cannot be, as [`implausible`] says.
     pub(crate) fn implausible(&self, codec: Compression, bits: i64) -> Option<String> {
-        // Most bytes that one can become: a copy of 64 bytes takes 3 in Snappy (format_description.txt), a byte of a length
-        // in LZ4 stands for 255 (lz4_Block_format.md), a match of 258 bytes takes 2 bits in DEFLATE (RFC 1951), a block of
-        // 128 KiB takes 4 bytes in Zstandard (RFC 8878).
-        let most = match codec {
-            Compression::SNAPPY => 22,
-            Compression::LZ4 | Compression::LZ4_RAW => 255,
-            Compression::GZIP(_) => 1032,
-            Compression::ZSTD(_) => 32 << 10,
-            _ => i64::from(i32::MAX),
-        };
-        let (from, to) = (self.compressed.max(0), self.uncompressed);
-        // Not of one byte, since a frame with nothing in it has some.
-        if to > from.saturating_add(1).saturating_mul(most) {
-            return Some(format!(
-                "a page header promises {to} bytes from {from}, more than {codec} can make"
-            ));
-        }
-        let entries = self.entries.saturating_mul(bits);
-        if entries > to.max(0).saturating_mul(8) {
-            return Some(format!(
-                "a dictionary page promises {} entries in {to} bytes",
-                self.entries
-            ));
-        }
-        None
+        implausible(
+            self.compressed,
+            self.uncompressed,
+            self.entries,
+            codec,
+            bits,
+        )
     }
+}
+
+/// Why the numbers of a page header cannot be: more bytes than `codec` can make of those that are there, or more entries of a
+/// dictionary than these bytes hold, if a value has at least so many `bits`. Who decodes allocates by these numbers.
+///
+/// Brotli has no such bound; one page takes 2 GiB at most, as the format counts it with 31 bits.
+pub(super) fn implausible(
+    compressed: i64,
+    uncompressed: i64,
+    entries: i64,
+    codec: Compression,
+    bits: i64,
+) -> Option<String> {
+    // Most bytes that one can become: a copy of 64 bytes takes 3 in Snappy (format_description.txt), a byte of a length
+    // in LZ4 stands for 255 (lz4_Block_format.md), a match of 258 bytes takes 2 bits in DEFLATE (RFC 1951), a block of
+    // 128 KiB takes 4 bytes in Zstandard (RFC 8878).
+    let most = match codec {
+        Compression::SNAPPY => 22,
+        Compression::LZ4 | Compression::LZ4_RAW => 255,
+        Compression::GZIP(_) => 1032,
+        Compression::ZSTD(_) => 32 << 10,
+        _ => i64::from(i32::MAX),
+    };
+    let (from, to) = (compressed.max(0), uncompressed);
+    // Not of one byte, since a frame with nothing in it has some.
+    if to > from.saturating_add(1).saturating_mul(most) {
+        return Some(format!(
+            "a page header promises {to} bytes from {from}, more than {codec} can make"
+        ));
+    }
+    if entries.saturating_mul(bits) > to.max(0).saturating_mul(8) {
+        return Some(format!(
+            "a dictionary page promises {entries} entries in {to} bytes"
+        ));
+    }
+    None
 }
 
 /// Bits of the shortest value of a dictionary of this type.

@@ -126,6 +126,16 @@ impl Parser {
         }
     }
 
+    /// A parser that begins with record `number` at `offset` of the stream.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    pub(crate) fn starting_at(rules: Rules, offset: u64, number: u64) -> Self {
+        Parser {
+            base: offset,
+            record: number,
+            ..Parser::new(rules)
+        }
+    }
+
     /// The next bytes of the stream, after [`Step::Want`]. Any number of them.
     pub(crate) fn push(&mut self, chunk: Bytes) {
         debug_assert_eq!(self.at, self.block.len(), "the last chunk is used up");

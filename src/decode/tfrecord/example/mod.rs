@@ -3,6 +3,8 @@
 mod column;
 mod decoder;
 mod encoder;
+#[cfg(feature = "cuda")]
+mod gpu;
 mod infer;
 mod keys;
 mod pool;
@@ -13,5 +15,9 @@ mod views;
 
 pub use decoder::ExampleDecoder;
 pub use encoder::ExampleEncoder;
+#[cfg(feature = "cuda")]
+pub use gpu::{
+    Boundaries, DeviceBatches, DeviceExamples, DeviceReport, DeviceScan, FeatureTensor, Share,
+};
 pub use scan::{ExampleBatches, ExampleScan, ExampleStream, examples};
 pub use schema::{DefaultValues, ExampleSchema, Feature, ValueType};

@@ -57,10 +57,10 @@ pub(super) struct Cut {
 
 /// The records of one batch.
 pub(super) struct Job {
-    parts: Vec<(Arc<Frames>, Range<usize>)>,
+    pub(super) parts: Vec<(Arc<Frames>, Range<usize>)>,
     names: Arc<[Arc<str>]>,
     /// What came instead of further records.
-    error: Option<Error>,
+    pub(super) error: Option<Error>,
     /// No records follow.
     pub(super) last: bool,
 }

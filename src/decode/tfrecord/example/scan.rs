@@ -55,11 +55,13 @@ pub fn examples<R: Reader + ?Sized>(reader: Arc<R>) -> ExampleScan {
 #[must_use = "a scan does nothing before `batches`"]
 pub struct ExampleScan {
     source: Box<dyn Source>,
-    names: Vec<Arc<str>>,
-    schema: Option<ExampleSchema>,
-    infer_from: usize,
-    rows: usize,
-    bytes: usize,
+    pub(super) names: Vec<Arc<str>>,
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    pub(super) origin: Origin,
+    pub(super) schema: Option<ExampleSchema>,
+    pub(super) infer_from: usize,
+    pub(super) rows: usize,
+    pub(super) bytes: usize,
     threads: Option<usize>,
     ahead: Option<usize>,
 }
@@ -68,20 +70,24 @@ impl ExampleScan {
     /// The examples in the records of `reader`, read with `options`.
     pub fn new<R: Reader + ?Sized>(reader: Arc<R>, options: &RecordOptions) -> Self {
         let names = vec![reader.source().name().clone()];
-        ExampleScan::of(Box::new(options.frames(reader)), names)
+        let source = Box::new(options.frames(reader.clone()));
+        let origin = Origin::Reader(Arc::new(reader), options.clone());
+        ExampleScan::of(source, names, origin)
     }
 
     /// The examples in the records of all files of `set`.
     pub fn of_shards(set: &ShardSet, options: &RecordOptions) -> Self {
         let names = set.paths().iter();
         let names = names.map(|path| path.to_string_lossy().into()).collect();
-        ExampleScan::of(Box::new(set.frames(options)), names)
+        let origin = Origin::Set(set.clone(), options.clone());
+        ExampleScan::of(Box::new(set.frames(options)), names, origin)
     }
 
-    fn of(source: Box<dyn Source>, names: Vec<Arc<str>>) -> Self {
+    fn of(source: Box<dyn Source>, names: Vec<Arc<str>>, origin: Origin) -> Self {
         ExampleScan {
             source,
             names,
+            origin,
             schema: None,
             infer_from: 100,
             rows: 4096,
@@ -194,7 +200,7 @@ impl ExampleScan {
         })
     }
 
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         let none = [
             (self.rows == 0, "batches of no rows"),
             (self.threads == Some(0), "a scan by no threads"),
@@ -208,7 +214,7 @@ impl ExampleScan {
     }
 
     /// The schema of the first examples, which are read into `first`.
-    async fn infer(&mut self, first: &mut Vec<Frames>) -> Result<ExampleSchema> {
+    pub(super) async fn infer(&mut self, first: &mut Vec<Frames>) -> Result<ExampleSchema> {
         let mut inference = Inference::default();
         while inference.examples < self.infer_from {
             let Some(frames) = poll_fn(|cx| self.source.next(Some(cx))).await else {
@@ -235,6 +241,13 @@ impl ExampleScan {
         }
         Ok(inference.finish())
     }
+}
+
+/// Where the records of a scan are from, for those who go through them in another way.
+#[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+pub(super) enum Origin {
+    Reader(Arc<dyn Reader>, RecordOptions),
+    Set(ShardSet, RecordOptions),
 }
 
 /// Record batches of examples, in order: an iterator that blocks its thread; [`stream`](Self::stream) for tasks.
@@ -428,7 +441,12 @@ mod tests {
             dropped,
         };
         let schema = ExampleSchema::new().with(Feature::scalar("x", ValueType::Int64));
-        let scan = ExampleScan::of(Box::new(source), Vec::new()).schema(schema);
+        let scan = ExampleScan::of(
+            Box::new(source),
+            Vec::new(),
+            Origin::Set(ShardSet::of::<&str>([]), RecordOptions::new()),
+        )
+        .schema(schema);
         let scan = scan.batch_rows(1).threads(threads).ahead(ahead);
         (scan.batches().unwrap(), taken, gone)
     }

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char};
 
 use crate::codes::Code;
-use crate::device::{Counted, device};
+use crate::device::{Counted, Work, device};
 use crate::memory::Kind;
 
 /// Everything that is counted, for [`software_cuda_counts`]. The layout is shared with the preload crate.
@@ -138,6 +138,19 @@ pub unsafe extern "C" fn software_cuda_finding(index: u64, buffer: *mut u8, len:
     // SAFETY: as the caller promises; no more than `len` bytes are written.
     unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), buffer, text.len().min(len)) };
     text.len()
+}
+
+/// Gives what the launches of a kernel did since the last reset.
+///
+/// # Safety
+/// The name is a text with a zero byte at its end, and `work` is valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn software_cuda_work(kernel: *const c_char, work: *mut Work) {
+    // SAFETY: as the caller promises.
+    let name = unsafe { CStr::from_ptr(kernel) }.to_string_lossy();
+    let value = device().works.get(&*name).copied().unwrap_or_default();
+    // SAFETY: as the caller promises.
+    unsafe { work.write(value) };
 }
 
 /// Writes into memory of the device at once, whatever streams have queued, as a DMA engine would that is no part of them; 0 if all

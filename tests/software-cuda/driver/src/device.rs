@@ -21,6 +21,24 @@ thread_local! {
     pub static CURRENT: Cell<usize> = const { Cell::new(0) };
 }
 
+/// What the launches of a kernel did. The layout is shared with the preload crate.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Work {
+    /// How many there were.
+    pub launches: u64,
+    /// Instructions of warps.
+    pub steps: u64,
+    /// Bytes of global memory loaded, if they are counted: see `Report::by_blocks`.
+    pub loaded: u64,
+    /// Bytes of global memory stored.
+    pub stored: u64,
+    /// The same as of `Report::by_launch`.
+    pub distinct_loaded: u64,
+    /// And stored.
+    pub distinct_stored: u64,
+}
+
 /// Which calls an injected error counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
@@ -81,6 +99,8 @@ pub struct Device {
     pub functions: HashMap<usize, LoadedFunction>,
     /// Registers of kernels, where a test says how many they have.
     pub registers: HashMap<String, u32>,
+    /// What each kernel did, by its name.
+    pub works: HashMap<String, Work>,
     /// What was wrong with kernels.
     pub findings: Vec<Finding>,
     next_handle: usize,
@@ -102,6 +122,7 @@ impl Device {
             modules: HashMap::new(),
             functions: HashMap::new(),
             registers: HashMap::new(),
+            works: HashMap::new(),
             findings: Vec::new(),
             next_handle: 0x1000,
             gone: std::collections::HashSet::new(),
@@ -118,6 +139,7 @@ impl Device {
         self.counts = Counts::default();
         self.findings.clear();
         self.registers.clear();
+        self.works.clear();
     }
 
     /// `times` calls give this error, from the `after`-th from now (0 is the next one) on.

@@ -344,6 +344,7 @@ impl Device {
         let options = RunOptions {
             schedule: self.options.schedule,
             checks: self.options.checks,
+            traffic: self.options.traffic,
             ..RunOptions::default()
         };
         let report = launch(
@@ -356,6 +357,13 @@ impl Device {
             &options,
         )
         .map_err(|_| Code::INVALID_VALUE)?;
+        let work = self.works.entry(name).or_default();
+        work.launches += 1;
+        work.steps += report.steps;
+        work.loaded += report.by_blocks.loaded;
+        work.stored += report.by_blocks.stored;
+        work.distinct_loaded += report.by_launch.loaded;
+        work.distinct_stored += report.by_launch.stored;
         for finding in &report.findings {
             eprintln!("software CUDA device: {finding}");
         }

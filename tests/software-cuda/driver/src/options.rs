@@ -8,6 +8,7 @@
 //! | `SOFTWARE_CUDA_PROFILE` | `sm_70`, `sm_75`, `sm_80`, `sm_90` | `sm_75` |
 //! | `SOFTWARE_CUDA_MEMORY` | bytes of device memory | 8 GiB |
 //! | `SOFTWARE_CUDA_DEVICES` | how many devices | 1 |
+//! | `SOFTWARE_CUDA_TRAFFIC` | `on`, `off`: whether the bytes that kernels move are counted | `off` |
 //! | `SOFTWARE_CUDA_POOLS` | `on`, `off`: whether there are memory pools | `on` |
 //!
 //! `CUDA_VISIBLE_DEVICES` with nothing or `-1` in it hides all devices, as the real driver does. A value that is not known is said on
@@ -34,6 +35,8 @@ pub struct Options {
     pub devices: i32,
     /// Whether there are memory pools.
     pub pools: bool,
+    /// Whether the bytes that kernels move are counted.
+    pub traffic: bool,
 }
 
 impl Options {
@@ -47,9 +50,10 @@ impl Options {
             memory: 8 << 30,
             devices: 1,
             pools: true,
+            traffic: false,
         };
         for name in [
-            "STREAMS", "SCHEDULE", "CHECKS", "PROFILE", "MEMORY", "DEVICES", "POOLS",
+            "STREAMS", "SCHEDULE", "CHECKS", "PROFILE", "MEMORY", "DEVICES", "POOLS", "TRAFFIC",
         ] {
             let Ok(value) = std::env::var(format!("SOFTWARE_CUDA_{name}")) else {
                 continue;
@@ -83,12 +87,8 @@ impl Options {
                     .into_iter()
                     .find_map(|(name, lazy)| (name == value).then_some(lazy)),
             ),
-            "POOLS" => put(
-                &mut self.pools,
-                [("off", false), ("on", true)]
-                    .into_iter()
-                    .find_map(|(name, pools)| (name == value).then_some(pools)),
-            ),
+            "POOLS" => put(&mut self.pools, switch(value)),
+            "TRAFFIC" => put(&mut self.traffic, switch(value)),
             "SCHEDULE" => put(&mut self.schedule, schedule(value)),
             "CHECKS" => put(&mut self.checks, checks(value)),
             "PROFILE" => put(&mut self.profile, Profile::named(value)),
@@ -99,6 +99,14 @@ impl Options {
             ),
             _ => false,
         }
+    }
+}
+
+fn switch(value: &str) -> Option<bool> {
+    match value {
+        "on" => Some(true),
+        "off" => Some(false),
+        _ => None,
     }
 }
 

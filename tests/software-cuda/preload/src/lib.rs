@@ -83,6 +83,24 @@ impl Counts {
     }
 }
 
+/// What the launches of a kernel did. Fields as in the driver's `device::Work`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// How many there were.
+    pub launches: u64,
+    /// Instructions of warps.
+    pub steps: u64,
+    /// Bytes of global memory loaded, with `TRAFFIC` `on`: sectors of 32 bytes, each once for a block.
+    pub loaded: u64,
+    /// The same of stores and atomics.
+    pub stored: u64,
+    /// Bytes loaded when each sector counts once for a launch.
+    pub distinct_loaded: u64,
+    /// The same of stores and atomics.
+    pub distinct_stored: u64,
+}
+
 struct Library {
     reset: extern "C" fn(),
     set: unsafe extern "C" fn(*const c_char, *const c_char) -> c_int,
@@ -90,6 +108,7 @@ struct Library {
     registers: unsafe extern "C" fn(*const c_char, u32),
     counts: unsafe extern "C" fn(*mut Counts),
     finding: unsafe extern "C" fn(u64, *mut u8, usize) -> usize,
+    work: unsafe extern "C" fn(*const c_char, *mut Work),
 }
 
 /// The device for one test at a time: modes, injected errors and counts are those of the process.
@@ -191,6 +210,17 @@ impl Session {
             unsafe { (library.counts)(&mut counts) };
         }
         counts
+    }
+
+    /// What the launches of a kernel did in this session; zeros on a real device.
+    pub fn work(&self, kernel: &str) -> Work {
+        let mut work = Work::default();
+        if let Some(library) = self.library {
+            let name = c_string(kernel);
+            // SAFETY: a text with a zero byte at its end, and a place whose layout the driver shares.
+            unsafe { (library.work)(name.as_ptr(), &mut work) };
+        }
+        work
     }
 
     /// What was wrong with kernels, as text.
@@ -306,6 +336,10 @@ fn load(path: &Path) -> Library {
                 *mut c_void,
                 unsafe extern "C" fn(u64, *mut u8, usize) -> usize,
             >(symbol(c"software_cuda_finding")),
+            work: std::mem::transmute::<
+                *mut c_void,
+                unsafe extern "C" fn(*const c_char, *mut Work),
+            >(symbol(c"software_cuda_work")),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! One instruction of one group of lanes.
 
+use std::collections::HashSet;
+
 use crate::alu;
 use crate::check::{Finding, FindingKind, Place, Shadow};
 use crate::collective::answer;
@@ -33,6 +35,9 @@ pub(crate) struct Block<'l, 'a, M> {
     pub(crate) shared_shadow: Shadow,
     /// How many barriers there were.
     pub(crate) epoch: u32,
+    /// Sectors of global memory that were loaded, and stored to, where that is counted.
+    pub(crate) loaded: HashSet<u64>,
+    pub(crate) stored: HashSet<u64>,
 }
 
 impl<'l, 'a, M: Memory> Block<'l, 'a, M> {
@@ -52,6 +57,8 @@ impl<'l, 'a, M: Memory> Block<'l, 'a, M> {
             shared_written: vec![false; len],
             shared_shadow: Shadow::default(),
             epoch: 0,
+            loaded: HashSet::new(),
+            stored: HashSet::new(),
         }
     }
 

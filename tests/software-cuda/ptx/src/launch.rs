@@ -1,5 +1,6 @@
 //! A launch: all blocks of a grid, with their warps and barriers.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use crate::check::{Checks, Finding, Findings, Shadow};
@@ -40,6 +41,8 @@ pub struct Options {
     pub checks: Checks,
     /// Steps of warps in one block after which it is taken for endless.
     pub most_steps: u64,
+    /// Whether traffic is counted, which takes time.
+    pub traffic: bool,
 }
 
 impl Default for Options {
@@ -48,6 +51,7 @@ impl Default for Options {
             schedule: Schedule::InOrder,
             checks: Checks::default(),
             most_steps: 1 << 28,
+            traffic: false,
         }
     }
 }
@@ -57,8 +61,22 @@ impl Default for Options {
 pub struct Report {
     /// What is wrong with the kernel. The last one stopped it if it [is a fault](FindingKind::is_fault).
     pub findings: Vec<Finding>,
-    /// Steps of all warps.
+    /// Steps of all warps: each is one instruction, for the lanes that are at it.
     pub steps: u64,
+    /// Bytes of global memory that were moved, if asked for: sectors of 32 bytes, each once for a block, as if its cache had room for
+    /// all.
+    pub by_blocks: Traffic,
+    /// The same with each once for the launch, as if the cache of all blocks had room for all.
+    pub by_launch: Traffic,
+}
+
+/// Bytes of global memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Loaded.
+    pub loaded: u64,
+    /// Stored, by atomics too.
+    pub stored: u64,
 }
 
 impl Report {
@@ -116,6 +134,9 @@ impl fmt::Display for LaunchError {
 
 impl std::error::Error for LaunchError {}
 
+/// Bytes that memory moves at a time.
+pub(crate) const SECTOR: u64 = 32;
+
 /// What all blocks of a launch share.
 pub(crate) struct Launch<'a, M> {
     pub(crate) module: &'a Module,
@@ -130,6 +151,10 @@ pub(crate) struct Launch<'a, M> {
     pub(crate) global_shadow: Shadow,
     pub(crate) random: Random,
     pub(crate) steps: u64,
+    pub(crate) by_blocks: Traffic,
+    /// Sectors that blocks loaded and stored to.
+    pub(crate) loaded: HashSet<u64>,
+    pub(crate) stored: HashSet<u64>,
 }
 
 /// Runs a kernel to its end, or to the first fault.
@@ -199,6 +224,9 @@ pub fn launch<M: Memory>(
         global_shadow: Shadow::default(),
         random: options.schedule.random(),
         steps: 0,
+        by_blocks: Traffic::default(),
+        loaded: HashSet::new(),
+        stored: HashSet::new(),
     };
     let [x, y, z] = grid.blocks.map(u64::from);
     let order = options
@@ -214,6 +242,11 @@ pub fn launch<M: Memory>(
     Ok(Report {
         findings: launch.findings.list,
         steps: launch.steps,
+        by_blocks: launch.by_blocks,
+        by_launch: Traffic {
+            loaded: SECTOR * launch.loaded.len() as u64,
+            stored: SECTOR * launch.stored.len() as u64,
+        },
     })
 }
 
@@ -253,6 +286,12 @@ fn run_block<M: Memory>(
             continue;
         }
         if warps.iter().all(|warp| warp.groups.is_empty()) {
+            let loaded = std::mem::take(&mut block.loaded);
+            let stored = std::mem::take(&mut block.stored);
+            block.launch.by_blocks.loaded += SECTOR * loaded.len() as u64;
+            block.launch.by_blocks.stored += SECTOR * stored.len() as u64;
+            block.launch.loaded.extend(loaded);
+            block.launch.stored.extend(stored);
             return Ok(());
         }
         block.release(&mut warps)?;

@@ -51,6 +51,6 @@ mod warp;
 pub use check::{Checks, Finding, FindingKind, Place};
 pub use error::{ParseError, ParseErrorKind};
 pub use ir::{Function, Module};
-pub use launch::{Grid, LaunchError, Options, Report, launch};
+pub use launch::{Grid, LaunchError, Options, Report, Traffic, launch};
 pub use memory::{Fetched, HostMemory, Memory};
 pub use schedule::Schedule;

@@ -5,6 +5,7 @@ use crate::check::{Access, Clash, FindingKind, Now, Place, name};
 use crate::convert::sign_extended;
 use crate::execute::{Block, Fault, LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, WINDOWS};
 use crate::ir::{Address, FRAME, Instruction, Op, Order, Space};
+use crate::launch::SECTOR;
 use crate::memory::Memory;
 use crate::warp::{Lanes, Warp, lanes};
 
@@ -172,6 +173,15 @@ impl<'a, M: Memory> Block<'_, 'a, M> {
             return Err(self.fault(FindingKind::Misaligned, instruction, warp, lane, detail));
         }
         let shared = space == Space::Shared;
+        if self.launch.options.traffic && matches!(space, Space::Global | Space::Generic) {
+            let sectors = if write {
+                &mut self.stored
+            } else {
+                &mut self.loaded
+            };
+            // No access is longer than a sector, and none lies across two: it is aligned.
+            sectors.insert(address / SECTOR);
+        }
         if !self.launch.options.checks.races
             || !(shared || matches!(space, Space::Global | Space::Generic | Space::Constant))
         {

@@ -1,0 +1,245 @@
+//! Flat columns of fixed width on a device: pages that are decompressed become Arrow buffers.
+//!
+//! The planner says where the pages of a column chunk lie and what their headers promise; kernels find everything else. A kernel only
+//! detects what is wrong: the chunk is a [`Outcome::Fault`] then, and the caller decodes it another way, which gives the values or the
+//! typed error. What is decoded here is never more than the `parquet` crate would accept, so some pages that it reads are faults
+//! too: those with bytes after their values, for one.
+// Seen from outside for tests and benches of kernels alone, with the feature `testing`.
+#![cfg_attr(not(feature = "testing"), allow(unreachable_pub, dead_code))]
+
+use std::ops::Range;
+
+use crate::buffer::DeviceBytes;
+
+mod decode;
+#[cfg(any(test, feature = "testing"))]
+pub mod reference;
+
+pub(super) use decode::{FIXED, RLE, WALK};
+
+/// What the values of a column are on its pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Values {
+    /// Bits. They become a bitmap, the lowest bit first, as Arrow has it.
+    Boolean,
+    /// So many bytes each: 4 and 8 of numbers, 12 of INT96, any of FIXED_LEN_BYTE_ARRAY; not 0.
+    Fixed {
+        /// Bytes of a value.
+        width: u32,
+    },
+}
+
+/// How the values of a page are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// One after the other; booleans as bits.
+    Plain,
+    /// A byte with the width of indices, then runs of them. PLAIN_DICTIONARY and RLE_DICTIONARY of data pages.
+    Dictionary,
+    /// Booleans as a length of 4 bytes, then runs of bits.
+    Rle,
+    /// The first byte of each value, then the second of each, and so on.
+    ByteStreamSplit,
+}
+
+/// A data page.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// Where its decompressed body is in the arena, levels first.
+    pub body: Range<u64>,
+    /// Version 1: levels, if there are any, begin with their length. They must be of the encoding RLE.
+    pub v1: bool,
+    /// Version 2: bytes of definition levels at the beginning of the body, and there are no others. Not looked at in version 1.
+    pub def_len: u32,
+    /// Rows. A page without any has to be the last: the `parquet` crate ends a column there.
+    pub entries: u64,
+    /// Version 2: how many of them are null, as the header says. `None` in version 1.
+    pub nulls: Option<u64>,
+    /// How its values are stored.
+    pub encoding: Encoding,
+}
+
+/// A column chunk, or those of its pages that are wanted.
+#[derive(Clone, Debug)]
+pub struct Column {
+    /// What is on the pages.
+    pub values: Values,
+    /// Whether rows can be null: the highest definition level is 1, else 0.
+    pub nullable: bool,
+    /// The dictionary page: where its decompressed body is in the arena, and how many entries its header says.
+    pub dictionary: Option<(Range<u64>, u64)>,
+    /// The data pages, in their order.
+    pub pages: Vec<Page>,
+    /// What becomes of each value.
+    pub convert: Convert,
+}
+
+/// What becomes of a value on its way to the output. Numbers are little-endian there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Convert {
+    /// Nothing; the only one for booleans.
+    Same,
+    /// Some of its bytes: the first one or two of an INT32 for narrow integers, parts of an interval.
+    Part {
+        /// The first byte.
+        offset: u32,
+        /// How many.
+        len: u32,
+    },
+    /// An integer with sign becomes a wider one: timestamps and decimals of INT32 and INT64.
+    Widen {
+        /// Bytes of the output: 4, 8, 16 or 32, at least those of the value; which are 4 or 8.
+        to: u32,
+    },
+    /// The same for decimals of FIXED_LEN_BYTE_ARRAY, which are big-endian and have any length up to that of the output.
+    WidenBigEndian {
+        /// Bytes of the output: 4, 8, 16 or 32.
+        to: u32,
+    },
+    /// Days as 4 bytes become milliseconds as 8.
+    DaysToMilliseconds,
+    /// An INT96 (nanoseconds of the day, Julian day) becomes an `i64` since 1970, which wraps around.
+    Int96 {
+        /// How many of the output's units a second has: 1, a thousand, a million, or 1,000,000,000.
+        per_second: u32,
+    },
+}
+
+/// A column on the device.
+#[derive(Debug)]
+pub struct Decoded {
+    /// The values one after the other, or a bitmap of booleans; slots of nulls are zero. A bitmap has whole words of 4 bytes, and
+    /// bits past the last row are zero.
+    pub values: DeviceBytes,
+    /// A bitmap of the same kind, a bit for each row that is not null; where rows can be null.
+    pub validity: Option<DeviceBytes>,
+    /// How many rows are null.
+    pub nulls: u64,
+    /// How many rows there are.
+    pub rows: u64,
+}
+
+/// What came of a column.
+#[derive(Debug)]
+pub enum Outcome {
+    /// All of it.
+    Done(Decoded),
+    /// Something is wrong, or not what kernels do.
+    Fault {
+        /// The first page that it is so for, by its number in [`Column::pages`]; 0 for what is not about one page.
+        page: u32,
+        /// What, of [`check`].
+        check: u32,
+    },
+}
+
+impl Column {
+    /// Rows of all pages.
+    pub fn rows(&self) -> u64 {
+        let rows = self.pages.iter().map(|page| page.entries);
+        rows.fold(0, u64::saturating_add)
+    }
+
+    /// Bytes of a value in the output, or `None` for bits. Zero for what no kernel does.
+    pub fn output_width(&self) -> Option<u32> {
+        let Values::Fixed { width } = self.values else {
+            return None;
+        };
+        Some(match self.convert {
+            Convert::Same => width,
+            Convert::Part { offset, len } => match offset.checked_add(len) {
+                Some(end) if end <= width => len,
+                _ => 0,
+            },
+            Convert::Widen { to } if matches!(width, 4 | 8) && to >= width => widened(to),
+            Convert::WidenBigEndian { to } if width <= to => widened(to),
+            Convert::DaysToMilliseconds if width == 4 => 8,
+            Convert::Int96 { per_second } if width == 12 && is_unit(per_second) => 8,
+            _ => 0,
+        })
+    }
+
+    /// What is wrong with the description itself, for an arena of so many bytes: the first page that it is wrong for, and why.
+    fn shape(&self, arena: u64) -> Result<(), (u32, u32)> {
+        let inside = |range: &Range<u64>| range.start <= range.end && range.end <= arena;
+        let all = |wrong: bool, check| if wrong { Err((0, check)) } else { Ok(()) };
+        match self.output_width() {
+            None => all(self.convert != Convert::Same, check::SHAPE)?,
+            Some(width) => all(width == 0, check::SHAPE)?,
+        }
+        if let (Some((bytes, entries)), Values::Fixed { width }) = (&self.dictionary, self.values) {
+            let wanted = entries.checked_mul(u64::from(width));
+            let there = bytes.end.saturating_sub(bytes.start);
+            all(!inside(bytes), check::SHAPE)?;
+            all(wanted != Some(there) || *entries > MOST, check::DICTIONARY)?;
+        }
+        for (number, page) in self.pages.iter().enumerate() {
+            let boolean = self.values == Values::Boolean;
+            let int96 = matches!(self.convert, Convert::Int96 { .. });
+            let encoded = match page.encoding {
+                Encoding::Plain => true,
+                Encoding::Dictionary => !boolean && self.dictionary.is_some(),
+                Encoding::Rle => boolean,
+                // INT96 has none of these.
+                Encoding::ByteStreamSplit => !boolean && !int96,
+            };
+            let body = page.body.end.saturating_sub(page.body.start);
+            let small = page.entries <= MOST && body <= MOST && inside(&page.body);
+            let nulls = page.nulls.unwrap_or(0);
+            let nulls = nulls <= page.entries && (self.nullable || nulls == 0);
+            if !encoded || !small || !nulls {
+                return Err((number as u32, check::SHAPE));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Rows and bytes of a page at most: their numbers are `i32` in its header.
+const MOST: u64 = i32::MAX as u64;
+
+const fn widened(to: u32) -> u32 {
+    match to {
+        4 | 8 | 16 | 32 => to,
+        _ => 0,
+    }
+}
+
+const fn is_unit(per_second: u32) -> bool {
+    matches!(per_second, 1 | 1_000 | 1_000_000 | 1_000_000_000)
+}
+
+/// Why a page was not decoded. In the order in which a page is looked at; the numbers are those of `kernels/columns.cuh`.
+pub mod check {
+    /// The description is of what no kernel does, or does not fit together.
+    pub const SHAPE: u32 = 1;
+    /// The dictionary page is not as long as its entries.
+    pub const DICTIONARY: u32 = 2;
+    /// The levels are longer than the page.
+    pub const LEVELS_LENGTH: u32 = 3;
+    /// A run of levels is wrong: this, and one of the reasons below.
+    pub const LEVELS: u32 = 16;
+    /// The levels have not as many nulls as the header says.
+    pub const NULLS: u32 = 32;
+    /// The section of values is not as long as they are.
+    pub const VALUES_LENGTH: u32 = 33;
+    /// No width of indices, or one above 32.
+    pub const BIT_WIDTH: u32 = 34;
+    /// Something follows the last run that is wanted, and it is not padding by zeros.
+    pub const TRAILING: u32 = 35;
+    /// A run of indices or of booleans is wrong: this, and one of the reasons below.
+    pub const RUNS: u32 = 48;
+    /// An index that the dictionary has no entry for.
+    pub const INDEX: u32 = 64;
+
+    /// Of a run: it is wanted, and the stream is at its end.
+    pub const END: u32 = 1;
+    /// Of a run: its header does not end in the stream, or within 32 bits.
+    pub const HEADER: u32 = 2;
+    /// Of a run: it has no values, or more than 2^31 - 1.
+    pub const RUN_LENGTH: u32 = 3;
+    /// Of a run: it is longer than the stream.
+    pub const RUN_BYTES: u32 = 4;
+    /// Of a run: the repeated value has more bits than values have.
+    pub const RUN_VALUE: u32 = 5;
+}

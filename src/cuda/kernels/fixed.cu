@@ -1,0 +1,210 @@
+// Values of fixed width, and booleans, into the rows of the output: a block for each tile.
+//
+// A row takes the value whose rank among the values of its page is that of the row among those that are not null. Dictionary
+// indices never leave the block: they are unpacked to shared memory, looked up, and the entry is written.
+#include "runs.cuh"
+
+// What a block knows of its tile.
+struct Rows {
+    u32 valid[LANES];   // a bit for each row
+    u32 before[LANES];  // values before the rows of each word
+    u32 values[TILE];   // dictionary indices, or booleans, by rank in the tile
+};
+
+// Unpacks `count` values from the tile's first on, by all threads of the block.
+static __device__ void unpack(const Job *job, const Page *page, const Found *found, const Tile *tile, u32 *values) {
+    u32 at = tile->value_byte, skip = tile->value_skip, count = tile->count;
+    for (u32 done = 0; done < count;) {
+        Run run;
+        // `walk` has been here.
+        if (read_run(page->body, at, found->end, found->bits, run)) break;
+        u32 take = least(run.len - skip, count - done);
+        for (u32 i = threadIdx.x; i < take; i += THREADS) {
+            u32 value = run.value;
+            if (run.packed) value = some_bits(job, page->body + run.data, (u64)(skip + i) * found->bits, found->bits);
+            values[done + i] = value;
+        }
+        done += take;
+        skip = 0;
+        at = (u32)(run.next < found->end ? run.next : found->end);
+    }
+}
+
+// Fills `Rows` for a tile. The block is in step before, and after.
+static __device__ void open_tile(const Job *job, const Page *page, const Column *column, const Found *found, const Tile *tile,
+                                 u64 first, u32 rows, Rows &out) {
+    if (column->validity && threadIdx.x < LANES) {
+        u32 bits = load_bits(column->validity, first, rows), count = __popc(bits);
+        out.valid[threadIdx.x] = bits;
+        out.before[threadIdx.x] = sum_to_lane(count) - count;
+    }
+    if (page->encoding == DICTIONARY || page->encoding == RLE) unpack(job, page, found, tile, out.values);
+    __syncthreads();
+}
+
+// The rank of a row in its tile; all bits if it is null.
+static __device__ u32 rank_of(const Column *column, const Rows &rows, u32 row) {
+    if (!column->validity) return row;
+    u32 bits = rows.valid[row / 32], bit = row % 32;
+    return bits >> bit & 1 ? rows.before[row / 32] + __popc(bits & ones(bit)) : ALL_LANES;
+}
+
+// A value: its first byte, and how far it is from one byte to the next.
+struct Value {
+    u64 at;
+    u64 stride;
+};
+
+static __device__ u32 byte_of(Value value, u32 byte) { return *(const u8 *)(value.at + byte * value.stride); }
+
+static __device__ u32 word_of(const Job *job, Value value, u32 byte) {
+    if (value.stride == 1) return four_bytes(job, value.at + byte);
+    return byte_of(value, byte) | byte_of(value, byte + 1) << 8 | byte_of(value, byte + 2) << 16 | byte_of(value, byte + 3) << 24;
+}
+
+static __device__ u64 double_of(const Job *job, Value value, u32 byte) {
+    if (value.stride == 1) return eight_bytes(job, value.at + byte);
+    return word_of(job, value, byte) | (u64)word_of(job, value, byte + 4) << 32;
+}
+
+// Four bytes of a big-endian integer as a little-endian one, from byte `low` on.
+static __device__ u32 turned(Value value, u32 width, u32 low) {
+    u32 sign = byte_of(value, 0) & 0x80 ? 0xff : 0, word = 0;
+    for (u32 i = 0; i < 4; i++) {
+        u32 byte = low + i < width ? byte_of(value, width - 1 - low - i) : sign;
+        word |= byte << (i * 8);
+    }
+    return word;
+}
+
+// The unit `number` of what a value becomes.
+static __device__ u64 converted(const Job *job, const Column *column, Value value, u32 number) {
+    u32 width = column->width;
+    switch (column->convert) {
+    case BYTES: {
+        u32 byte = column->argument + number * column->unit;
+        switch (column->unit) {
+        case 8: return double_of(job, value, byte);
+        case 4: return word_of(job, value, byte);
+        case 2: return byte_of(value, byte) | byte_of(value, byte + 1) << 8;
+        default: return byte_of(value, byte);
+        }
+    }
+    case WIDEN: {
+        if (number * 4 < width) return word_of(job, value, number * 4);
+        return byte_of(value, width - 1) & 0x80 ? ALL_LANES : 0;
+    }
+    case WIDEN_BIG_ENDIAN: return turned(value, width, number * 4);
+    case DAYS: return (u64)((i64)(int)word_of(job, value, 0) * 86400000);
+    default: {
+        // INT96. Past the range it wraps around.
+        i64 nanoseconds = (i64)double_of(job, value, 0), days = (i64)(int)word_of(job, value, 8) - 2440588;
+        i64 second = column->argument;
+        return (u64)days * (u64)(86400 * second) + (u64)(nanoseconds / (1000000000 / second));
+    }
+    }
+}
+
+static __device__ void store(u8 *output, u32 unit, u32 index, u64 value) {
+    switch (unit) {
+    case 8: ((u64 *)output)[index] = value; break;
+    case 4: ((u32 *)output)[index] = (u32)value; break;
+    case 2: ((u16 *)output)[index] = (u16)value; break;
+    default: output[index] = (u8)value;
+    }
+}
+
+// Copies `count` words to where words can be; the source can be at any byte. False, and nothing done, at the edges of the arena.
+static __device__ bool copy_words(const Job *job, u64 from, u8 *output, u32 count) {
+    u64 word = from & ~3ull;
+    if (word < job->floor || word + count * 4ull + 4 > job->ceiling) return false;
+    u32 shift = (u32)(from & 3) * 8;
+    if ((from | (u64)output) % 16 == 0) {
+        const uint4 *source = (const uint4 *)from;
+        uint4 *target = (uint4 *)output;
+#pragma unroll 4
+        for (u32 i = threadIdx.x; i < count / 4; i += THREADS) target[i] = source[i];
+        u32 left = (count & ~3u) + threadIdx.x;
+        if (left < count) ((u32 *)output)[left] = ((const u32 *)from)[left];
+        return true;
+    }
+    const u32 *source = (const u32 *)word;
+    u32 *target = (u32 *)output;
+#pragma unroll 8
+    for (u32 i = threadIdx.x; i < count; i += THREADS) target[i] = __funnelshift_r(source[i], source[i + 1], shift);
+    return true;
+}
+
+KERNEL(fixed, THREADS)(const Job *job) {
+    __shared__ Rows rows;
+    for (u64 index = blockIdx.x; index < job->tile_count; index += gridDim.x) {
+        const Tile *tile = &job->tiles[index];
+        const Page *page = &job->pages[tile->page];
+        const Column *column = &job->columns[page->column];
+        const Found *found = &job->found[tile->page];
+        if (found->failed || column->width == 0) continue;
+        u32 number = (u32)(index - page->tiles), count = rows_of(page, number);
+        u64 first = page->first + (u64)number * TILE;
+        u32 unit = column->unit, units = column->units, encoding = page->encoding;
+        u8 *output = column->values + first * unit * units;
+        u64 section = (u64)page->body + found->section;
+        u64 plain = section + (u64)tile->base * column->width;
+        // No nulls and nothing to convert: a copy.
+        if (encoding == PLAIN && tile->count == count && column->convert == BYTES && unit * units == column->width &&
+            column->width % 4 == 0 && copy_words(job, plain, output, count * (column->width / 4)))
+            continue;
+        // Until nobody looks at the tile before.
+        __syncthreads();
+        open_tile(job, page, column, found, tile, first, count, rows);
+        for (u32 at = threadIdx.x; at < count * units; at += THREADS) {
+            u32 row = units == 1 ? at : at / units, rank = rank_of(column, rows, row);
+            u64 result = 0;
+            if (rank != ALL_LANES) {
+                Value value = {plain + (u64)rank * column->width, 1};
+                bool there = true;
+                if (encoding == DICTIONARY) {
+                    u32 entry = rows.values[rank];
+                    there = entry < column->entries;
+                    value.at = (u64)column->dictionary + (u64)entry * column->width;
+                } else if (encoding == SPLIT) {
+                    value.at = section + tile->base + rank;
+                    value.stride = found->values;
+                }
+                if (there)
+                    result = converted(job, column, value, at - row * units);
+                else
+                    report(column, page, INDEX);
+            }
+            store(output, unit, at, result);
+        }
+    }
+}
+
+KERNEL(booleans, THREADS)(const Job *job) {
+    __shared__ Rows rows;
+    __shared__ u32 words[LANES];
+    for (u64 index = blockIdx.x; index < job->tile_count; index += gridDim.x) {
+        const Tile *tile = &job->tiles[index];
+        const Page *page = &job->pages[tile->page];
+        const Column *column = &job->columns[page->column];
+        const Found *found = &job->found[tile->page];
+        if (found->failed || column->width != 0) continue;
+        u32 number = (u32)(index - page->tiles), count = rows_of(page, number);
+        u64 first = page->first + (u64)number * TILE;
+        __syncthreads();
+        open_tile(job, page, column, found, tile, first, count, rows);
+        for (u32 row = threadIdx.x; row < TILE; row += THREADS) {
+            u32 rank = row < count ? rank_of(column, rows, row) : ALL_LANES, bit = 0;
+            if (rank != ALL_LANES) {
+                if (page->encoding == RLE)
+                    bit = rows.values[rank];
+                else
+                    bit = some_bits(job, page->body + found->section, (u64)tile->base + rank, 1);
+            }
+            u32 word = __ballot_sync(ALL_LANES, bit);
+            if (row % LANES == 0) words[row / LANES] = word;
+        }
+        __syncthreads();
+        if (threadIdx.x < LANES) store_bits((u32 *)column->values, first, count, words[threadIdx.x]);
+    }
+}

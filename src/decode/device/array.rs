@@ -1,0 +1,277 @@
+//! One column in the memory of a GPU, laid out as Arrow has it.
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, make_array};
+use arrow_buffer::Buffer;
+use arrow_data::ArrayData;
+use arrow_data::transform::MutableArrayData;
+use arrow_schema::{ArrowError, DataType};
+
+use crate::buffer::DeviceBytes;
+use crate::cuda::{ArrowDevice, ArrowDeviceArray, Device, DlTensor, DlType};
+use crate::error::{Error, ErrorKind, Result};
+
+/// An Arrow array whose buffers are in the memory of a GPU; cloning shares them.
+///
+/// The buffers are finished: no stream has to be waited for. Each is an allocation that begins at a multiple of 256 bytes, or a part of
+/// one that begins at a multiple of its elements.
+#[derive(Clone, Debug)]
+pub struct DeviceArray {
+    gpu: Arc<Device>,
+    data_type: DataType,
+    len: usize,
+    nulls: usize,
+    validity: Option<DeviceBytes>,
+    buffers: Vec<DeviceBytes>,
+    children: Vec<DeviceArray>,
+}
+
+impl DeviceArray {
+    /// An array without nulls of these buffers, which are those of its type in the order of Arrow, without the validity bitmap.
+    pub(crate) fn new(
+        gpu: &Arc<Device>,
+        data_type: DataType,
+        len: usize,
+        buffers: Vec<DeviceBytes>,
+        children: Vec<DeviceArray>,
+    ) -> Self {
+        DeviceArray {
+            gpu: gpu.clone(),
+            data_type,
+            len,
+            nulls: 0,
+            validity: None,
+            buffers,
+            children,
+        }
+    }
+
+    /// The same with a validity bitmap, in which `nulls` bits are zero. Without any, the bitmap is dropped.
+    #[must_use]
+    pub(crate) fn nulls(mut self, bitmap: Option<DeviceBytes>, nulls: usize) -> Self {
+        self.validity = bitmap.filter(|_| nulls > 0);
+        self.nulls = if self.validity.is_some() { nulls } else { 0 };
+        self
+    }
+
+    /// A copy of an array of the host. Waits for it.
+    ///
+    /// # Errors
+    /// Those of [`Device::allocate`] and of copies to the device.
+    pub(crate) fn upload(gpu: &Arc<Device>, array: &ArrayRef) -> Result<Self> {
+        let data = compact(&array.to_data())?;
+        let mut parts = Vec::new();
+        flatten(&data, &mut parts);
+        let slices: Vec<&[u8]> = parts.iter().map(Buffer::as_slice).collect();
+        let mut uploaded = gpu.upload_all(&slices)?.into_iter();
+        Ok(rebuild(gpu, &data, &mut uploaded))
+    }
+
+    /// The GPU that has it.
+    pub fn gpu(&self) -> &Arc<Device> {
+        &self.gpu
+    }
+
+    /// Its type.
+    pub fn data_type(&self) -> &DataType {
+        &self.data_type
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many elements are null.
+    pub fn null_count(&self) -> usize {
+        self.nulls
+    }
+
+    /// The validity bitmap, as Arrow has it; `None` if nothing is null.
+    pub fn validity(&self) -> Option<&DeviceBytes> {
+        self.validity.as_ref()
+    }
+
+    /// Its other buffers: values; or offsets, and bytes; or, of lists, offsets.
+    pub fn buffers(&self) -> &[DeviceBytes] {
+        &self.buffers
+    }
+
+    /// The arrays below it: the elements of lists, the fields of structs.
+    pub fn children(&self) -> &[DeviceArray] {
+        &self.children
+    }
+
+    /// Bytes of device memory that its buffers have.
+    pub fn bytes(&self) -> u64 {
+        let own = self.buffers.iter().chain(&self.validity);
+        let own: u64 = own.map(|buffer| buffer.len() as u64).sum();
+        own + self.children.iter().map(DeviceArray::bytes).sum::<u64>()
+    }
+
+    /// A copy in the memory of the host, checked as Arrow checks what it is given. For tests and small results: the memory
+    /// is not pinned, so it is slow.
+    ///
+    /// # Errors
+    /// Those of [`Device::to_host`].
+    pub fn to_host(&self) -> Result<ArrayRef> {
+        self.data().map(make_array)
+    }
+
+    fn data(&self) -> Result<ArrayData> {
+        let copy = |bytes: &DeviceBytes| self.gpu.to_host(bytes).map(Buffer::from_vec);
+        let mut builder = ArrayData::builder(self.data_type.clone())
+            .len(self.len)
+            .align_buffers(true);
+        if let Some(bitmap) = &self.validity {
+            builder = builder.null_bit_buffer(Some(copy(bitmap)?));
+        }
+        for buffer in &self.buffers {
+            builder = builder.add_buffer(copy(buffer)?);
+        }
+        for child in &self.children {
+            builder = builder.add_child_data(child.data()?);
+        }
+        builder.build().map_err(|error| refused(&error))
+    }
+
+    /// The array by Arrow's C device interface, with its memory. What type it has, the caller says by an `ArrowSchema`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] for an array without a buffer; [`ErrorKind::Unsupported`] for views of strings, for which the
+    /// interface wants a buffer that Arrow's arrays do not have.
+    pub fn export(&self) -> Result<ArrowDeviceArray> {
+        self.arrow()?.export()
+    }
+
+    pub(super) fn arrow(&self) -> Result<ArrowDevice> {
+        if matches!(self.data_type, DataType::Utf8View | DataType::BinaryView) {
+            let what = format!("{} by Arrow's C device interface", self.data_type);
+            return Err(Error::new(ErrorKind::Unsupported { what: what.into() }));
+        }
+        let has_validity = !matches!(self.data_type, DataType::Null | DataType::Union(..));
+        let validity = has_validity.then(|| self.validity.clone());
+        let children = self.children.iter().map(DeviceArray::arrow);
+        let mut children = children.collect::<Result<Vec<_>>>()?;
+        let dictionary = match self.data_type {
+            DataType::Dictionary(..) => children.pop().map(Box::new),
+            _ => None,
+        };
+        let buffers = self.buffers.iter().cloned().map(Some);
+        Ok(ArrowDevice {
+            length: self.len as u64,
+            null_count: Some(self.nulls as u64),
+            buffers: validity.into_iter().chain(buffers).collect(),
+            children,
+            dictionary,
+        })
+    }
+
+    /// Its values as a dense tensor for `torch.from_dlpack` and its kin, sharing the memory: `[len]`, and for fixed-size lists
+    /// `[len, size, …]`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for an array with nulls, or of another type than numbers and fixed-size lists of them.
+    pub fn tensor(&self) -> Result<DlTensor> {
+        let (mut shape, mut leaf) = (vec![self.len as u64], self);
+        while let (DataType::FixedSizeList(_, size), Some(child)) =
+            (&leaf.data_type, leaf.children.first())
+        {
+            shape.push(u64::try_from(*size).unwrap_or_default());
+            if leaf.nulls > 0 {
+                break;
+            }
+            leaf = child;
+        }
+        self.tensor_of(&shape)
+    }
+
+    /// The same in another shape of as many elements.
+    ///
+    /// # Errors
+    /// As [`tensor`](Self::tensor); [`ErrorKind::InvalidOption`] for another number of elements.
+    pub fn tensor_of(&self, shape: &[u64]) -> Result<DlTensor> {
+        let mut leaf = self;
+        while let (DataType::FixedSizeList(..), 0, Some(child)) =
+            (&leaf.data_type, leaf.nulls, leaf.children.first())
+        {
+            leaf = child;
+        }
+        let element = dl_type(&leaf.data_type).filter(|_| leaf.nulls == 0);
+        let (Some(element), Some(values)) = (element, leaf.buffers.first()) else {
+            let what = format!("a tensor of {} with {} nulls", leaf.data_type, leaf.nulls);
+            return Err(Error::new(ErrorKind::Unsupported { what: what.into() }));
+        };
+        DlTensor::new(values.clone(), element, shape)
+    }
+}
+
+/// The same elements from the start of their buffers: a copy, where they do not begin there.
+fn compact(data: &ArrayData) -> Result<ArrayData> {
+    fn begins_at_the_start(data: &ArrayData) -> bool {
+        data.offset() == 0 && data.child_data().iter().all(begins_at_the_start)
+    }
+    if begins_at_the_start(data) {
+        return Ok(data.clone());
+    }
+    let mut copy = MutableArrayData::new(vec![data], false, data.len());
+    copy.try_extend(0, 0, data.len())
+        .map_err(|error| refused(&error))?;
+    Ok(copy.freeze())
+}
+
+/// All buffers, in the order in which [`rebuild`] takes them.
+fn flatten(data: &ArrayData, parts: &mut Vec<Buffer>) {
+    if let Some(nulls) = data.nulls() {
+        parts.push(nulls.inner().sliced());
+    }
+    parts.extend(data.buffers().iter().cloned());
+    for child in data.child_data() {
+        flatten(child, parts);
+    }
+}
+
+fn rebuild(
+    gpu: &Arc<Device>,
+    data: &ArrayData,
+    parts: &mut impl Iterator<Item = DeviceBytes>,
+) -> DeviceArray {
+    let validity = data.nulls().and_then(|_| parts.next());
+    let buffers = parts.by_ref().take(data.buffers().len()).collect();
+    let children = data.child_data().iter();
+    let children = children.map(|child| rebuild(gpu, child, parts)).collect();
+    let (data_type, len) = (data.data_type().clone(), data.len());
+    DeviceArray::new(gpu, data_type, len, buffers, children).nulls(validity, data.null_count())
+}
+
+fn dl_type(data_type: &DataType) -> Option<DlType> {
+    Some(match data_type {
+        DataType::Int8 => DlType::Int(8),
+        DataType::Int16 => DlType::Int(16),
+        DataType::Int32 => DlType::Int(32),
+        DataType::Int64 => DlType::Int(64),
+        DataType::UInt8 => DlType::UInt(8),
+        DataType::UInt16 => DlType::UInt(16),
+        DataType::UInt32 => DlType::UInt(32),
+        DataType::UInt64 => DlType::UInt(64),
+        DataType::Float16 => DlType::Float(16),
+        DataType::Float32 => DlType::Float(32),
+        DataType::Float64 => DlType::Float(64),
+        _ => return None,
+    })
+}
+
+/// What Arrow refuses of what a kernel made: a bug of this crate.
+pub(super) fn refused(error: &ArrowError) -> Error {
+    Error::new(ErrorKind::Malformed {
+        format: "Arrow",
+        part: None,
+        what: format!("what the device made: {error}").into(),
+    })
+}

@@ -1,0 +1,90 @@
+//! Columns beside each other in the memory of a GPU.
+
+use std::sync::Arc;
+
+use arrow_array::{RecordBatch, RecordBatchOptions};
+use arrow_schema::SchemaRef;
+
+use super::array::{DeviceArray, refused};
+use crate::cuda::{ArrowDevice, ArrowDeviceArray, Device};
+use crate::error::Result;
+
+/// A record batch whose columns are in the memory of a GPU; cloning shares them.
+#[derive(Clone, Debug)]
+pub struct DeviceBatch {
+    schema: SchemaRef,
+    rows: usize,
+    columns: Vec<DeviceArray>,
+}
+
+impl DeviceBatch {
+    /// `columns` are those of the schema, each with `rows` elements.
+    pub(crate) fn new(schema: SchemaRef, rows: usize, columns: Vec<DeviceArray>) -> Self {
+        debug_assert!(columns.iter().all(|column| column.len() == rows));
+        DeviceBatch {
+            schema,
+            rows,
+            columns,
+        }
+    }
+
+    /// A copy of a batch of the host. Waits for it.
+    ///
+    /// # Errors
+    /// Those of [`Device::allocate`] and of copies to the device.
+    pub(crate) fn upload(gpu: &Arc<Device>, batch: &RecordBatch) -> Result<Self> {
+        let columns = batch.columns().iter();
+        let columns = columns.map(|column| DeviceArray::upload(gpu, column));
+        let columns = columns.collect::<Result<_>>()?;
+        Ok(DeviceBatch::new(batch.schema(), batch.num_rows(), columns))
+    }
+
+    /// Its schema.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Number of rows.
+    pub fn num_rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The columns, in the order of the schema.
+    pub fn columns(&self) -> &[DeviceArray] {
+        &self.columns
+    }
+
+    /// A column by its name.
+    pub fn column(&self, name: &str) -> Option<&DeviceArray> {
+        let at = self.schema.index_of(name).ok()?;
+        self.columns.get(at)
+    }
+
+    /// A copy in the memory of the host. For tests and small results.
+    ///
+    /// # Errors
+    /// Those of [`Device::to_host`].
+    pub fn to_host(&self) -> Result<RecordBatch> {
+        let columns = self.columns.iter().map(DeviceArray::to_host);
+        let columns = columns.collect::<Result<_>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
+        RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)
+            .map_err(|error| refused(&error))
+    }
+
+    /// The batch by Arrow's C device interface, with its memory: a struct array, as the interface has record batches.
+    ///
+    /// # Errors
+    /// As [`DeviceArray::export`].
+    pub fn export(&self) -> Result<ArrowDeviceArray> {
+        let columns = self.columns.iter().map(DeviceArray::arrow);
+        let arrow = ArrowDevice {
+            length: self.rows as u64,
+            null_count: Some(0),
+            buffers: vec![None],
+            children: columns.collect::<Result<_>>()?,
+            ..ArrowDevice::default()
+        };
+        arrow.export()
+    }
+}

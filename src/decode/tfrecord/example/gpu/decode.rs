@@ -1,0 +1,284 @@
+//! One batch: by the kernels, and by the host where they do not take it.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+
+use super::feed::{Row, Taken, corrupt, data_of, frames_of};
+use super::output::{DeviceExamples, FeatureTensor};
+use super::plan::Plan;
+use super::report::DeviceReport;
+use super::rewrite::Rewriter;
+use crate::cuda::Device;
+use crate::cuda::example::{Batch, Outcome, Record};
+use crate::cuda::frames::Frame;
+use crate::decode::device::{DeviceArray, DeviceBatch, Processor};
+use crate::decode::tfrecord::ExampleDecoder;
+use crate::decode::tfrecord::example::decoder::format_name;
+use crate::decode::tfrecord::example::schema::ExampleSchema;
+use crate::error::{Error, ErrorKind, Result};
+
+/// What became of the records of one batch: batches, and then the error that ends them all.
+#[derive(Default)]
+pub(super) struct Done {
+    pub(super) batches: VecDeque<DeviceExamples>,
+    pub(super) error: Option<Error>,
+}
+
+/// Decodes batch after batch.
+pub(super) struct Decoder {
+    gpu: Arc<Device>,
+    plan: Plan,
+    host: ExampleDecoder,
+    rewriter: Option<Rewriter>,
+    names: Arc<[Arc<str>]>,
+    /// Why nothing is for the kernels, if nothing is.
+    never: Option<Cow<'static, str>>,
+    pub(super) report: DeviceReport,
+}
+
+/// What the kernels made of a batch, or why they did not.
+enum Tried {
+    Made(DeviceExamples),
+    Not(Cow<'static, str>),
+}
+
+impl Decoder {
+    pub(super) fn new(
+        gpu: &Arc<Device>,
+        schema: &ExampleSchema,
+        plan: Plan,
+        names: Arc<[Arc<str>]>,
+        processor: Processor,
+    ) -> Result<Self> {
+        let never = match processor {
+            Processor::Cpu => Some("the caller wants the host to decode".into()),
+            _ if !schema.lists.is_empty() => Some("there is no kernel for feature lists".into()),
+            _ => None,
+        };
+        Ok(Decoder {
+            gpu: gpu.clone(),
+            plan,
+            host: ExampleDecoder::new(schema)?,
+            rewriter: Rewriter::new(schema),
+            names,
+            never,
+            report: DeviceReport::default(),
+        })
+    }
+
+    pub(super) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    pub(super) fn decode(&mut self, taken: Taken) -> Done {
+        let mut done = match taken.rows.is_empty() {
+            true => Done::default(),
+            false => self.rows(&taken).unwrap_or_else(|error| Done {
+                batches: VecDeque::new(),
+                error: Some(error),
+            }),
+        };
+        if done.error.is_none() {
+            done.error = taken.error;
+        }
+        done
+    }
+
+    fn rows(&mut self, taken: &Taken) -> Result<Done> {
+        let tried = match &self.never {
+            Some(why) => Tried::Not(why.clone()),
+            None => self.by_kernels(taken)?,
+        };
+        match tried {
+            Tried::Made(batch) => {
+                self.report.on_gpu(batch.num_rows());
+                Ok(Done {
+                    batches: VecDeque::from([batch]),
+                    error: None,
+                })
+            }
+            Tried::Not(why) => self.by_host(taken, &why),
+        }
+    }
+
+    fn by_kernels(&mut self, taken: &Taken) -> Result<Tried> {
+        let framed = taken.framed.on_device(&self.gpu)?;
+        let records = taken.rows.iter().map(|row| Record::Framed(row.frame));
+        let mut records: Vec<_> = records.collect();
+        let mut batch = Batch {
+            framed: &framed,
+            rewritten: None,
+            records: &records,
+            check: taken.check,
+        };
+        let mut outcome = self.gpu.examples(&self.plan.kernels, &batch)?;
+        let bytes;
+        if let Outcome::Odd(odd) = &outcome {
+            let Some((rewritten, frames)) = self.rewrite(taken, odd)? else {
+                return Ok(Tried::Not("a record is not what is asked for".into()));
+            };
+            bytes = self.gpu.upload_joined(&[&rewritten])?;
+            for (number, frame) in odd.iter().zip(frames) {
+                if let Some(record) = records.get_mut(*number as usize) {
+                    *record = Record::Rewritten(frame);
+                }
+            }
+            batch = Batch {
+                framed: &framed,
+                rewritten: Some(&bytes),
+                records: &records,
+                check: None,
+            };
+            let count = odd.len() as u64;
+            outcome = self.gpu.examples(&self.plan.kernels, &batch)?;
+            if matches!(outcome, Outcome::Done(_)) {
+                self.report.rewritten += count;
+            }
+        }
+        Ok(match outcome {
+            Outcome::Done(made) => {
+                Tried::Made(self.plan.assemble(&self.gpu, taken.rows.len(), made)?)
+            }
+            Outcome::Corrupt => Tried::Not("a checksum is wrong".into()),
+            Outcome::Fault | Outcome::Odd(_) => {
+                Tried::Not("a record is not what is asked for".into())
+            }
+            Outcome::Full => Tried::Not("offsets of 32 bits do not reach that far".into()),
+        })
+    }
+
+    /// Odd records in the usual form; `None` if one is refused.
+    fn rewrite(&mut self, taken: &Taken, odd: &[u64]) -> Result<Option<(Vec<u8>, Vec<Frame>)>> {
+        let (parts, begin) = taken.framed.on_host(&self.gpu, &taken.rows)?;
+        let rows = odd
+            .iter()
+            .filter_map(|number| taken.rows.get(*number as usize));
+        let datas = frames_of(&parts, begin, rows.copied()).map(|(row, framed)| {
+            // Their checksums are right, as the kernels have seen.
+            let data = data_of(&row, framed, None).unwrap_or_default();
+            framed.get(data).unwrap_or_default()
+        });
+        Ok(self
+            .rewriter
+            .as_mut()
+            .and_then(|rewriter| rewriter.rewrite(datas)))
+    }
+
+    /// As the host does it, copied to the device.
+    fn by_host(&mut self, taken: &Taken, why: &Cow<'static, str>) -> Result<Done> {
+        let (parts, begin) = taken.framed.on_host(&self.gpu, &taken.rows)?;
+        let (mut batches, mut error, mut rows) = (Vec::new(), None, Vec::new());
+        'records: for (row, framed) in frames_of(&parts, begin, taken.rows.iter().copied()) {
+            let data = match data_of(&row, framed, taken.check) {
+                Ok(data) => framed.get(data).unwrap_or_default(),
+                Err(check) => {
+                    error = Some(self.named(&row, corrupt(&row, check)));
+                    break;
+                }
+            };
+            loop {
+                match self.host.push_record(row.number, data) {
+                    Ok(true) => break,
+                    Ok(false) => batches.push((self.host.finish()?, std::mem::take(&mut rows))),
+                    Err(refused) => {
+                        error = Some(self.named(&row, refused.at(row.range())));
+                        break 'records;
+                    }
+                }
+            }
+            rows.push(row);
+        }
+        if self.host.rows() > 0 {
+            batches.push((self.host.finish()?, rows));
+        }
+        let mut done = Done {
+            batches: VecDeque::new(),
+            error,
+        };
+        for (batch, rows) in batches {
+            let short = self.first_of_other_length(&batch);
+            let batch = match short {
+                Some((row, _)) => batch.slice(0, row),
+                None => batch,
+            };
+            if batch.num_rows() > 0 {
+                self.report.on_host(batch.num_rows(), why);
+                done.batches.push_back(self.upload(&batch)?);
+            }
+            if let Some((at, error)) = short {
+                let row = rows.get(at);
+                done.error = row.map(|row| {
+                    let error = error(row.number);
+                    self.named(row, error.at(row.range()))
+                });
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    fn named(&self, row: &Row, error: Error) -> Error {
+        match self.names.get(row.shard) {
+            Some(name) => error.named(name),
+            None => error,
+        }
+    }
+
+    /// The first row whose bytes do not become a row of a tensor, and the error for its number.
+    fn first_of_other_length(
+        &self,
+        batch: &RecordBatch,
+    ) -> Option<(usize, impl Fn(u64) -> Error + use<>)> {
+        let columns = batch.columns().iter().enumerate();
+        let found = columns.filter_map(|(at, column)| {
+            let wanted = self.plan.exact(at)?;
+            let lengths: Box<dyn Iterator<Item = usize>> = match column.as_binary_opt::<i32>() {
+                Some(small) => Box::new(small.offsets().lengths()),
+                None => Box::new(column.as_binary_opt::<i64>()?.offsets().lengths()),
+            };
+            let (row, found) = lengths
+                .enumerate()
+                .find(|(_, length)| *length as u64 != wanted)?;
+            Some((row, self.plan.name(at)?.clone(), found, wanted))
+        });
+        let (row, name, found, wanted) = found.min_by_key(|(row, ..)| *row)?;
+        let error = move |number: u64| {
+            Error::new(ErrorKind::Malformed {
+                format: format_name(false),
+                part: Some(name.clone()),
+                what: format!(
+                    "record {number}: it has {found} bytes, and a row of the tensor is made of {wanted}"
+                )
+                .into(),
+            })
+        };
+        Some((row, error))
+    }
+
+    /// The columns and tensors of a batch of the host.
+    fn upload(&self, batch: &RecordBatch) -> Result<DeviceExamples> {
+        if !self.plan.has_tensors() {
+            let columns = DeviceBatch::upload(&self.gpu, batch)?;
+            return Ok(DeviceExamples::new(columns, Vec::new()));
+        }
+        let (mut columns, mut tensors) = (Vec::new(), Vec::new());
+        for (at, column) in batch.columns().iter().enumerate() {
+            let array = DeviceArray::upload(&self.gpu, column)?;
+            let (Some(dense), Some(name)) = (self.plan.tensor(at), self.plan.name(at)) else {
+                columns.push(array);
+                continue;
+            };
+            let rows = batch.num_rows();
+            let source = array.buffers().last();
+            let source = source.ok_or_else(|| Error::new(ErrorKind::Abandoned))?;
+            let bytes = self.gpu.dense(&dense.repeated(rows as u64), source)?;
+            tensors.push(FeatureTensor::new(name, dense, rows, bytes)?);
+        }
+        let columns = DeviceBatch::new(self.plan.schema().clone(), batch.num_rows(), columns);
+        Ok(DeviceExamples::new(columns, tensors))
+    }
+}

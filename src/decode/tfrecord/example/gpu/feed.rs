@@ -1,0 +1,206 @@
+//! Records in batches, framed on the host or on the device.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use crate::buffer::DeviceBytes;
+use crate::cuda::Device;
+use crate::cuda::example::Check;
+use crate::cuda::frames::Frame;
+use crate::decode::tfrecord::example::pull::Pull;
+use crate::error::{Error, ErrorKind, RecordCheck, Result};
+use crate::format::tfrecord::frame::{self, FOOTER, HEADER, OVERHEAD};
+use crate::format::tfrecord::frames::Frames;
+
+/// Where batches of records come from.
+pub(super) trait Feed: Send {
+    /// The records of the next batch. Blocks.
+    fn next(&mut self) -> Taken;
+
+    /// What found them, and what checks the checksums of their data.
+    fn ways(&self) -> (Cow<'static, str>, Cow<'static, str>);
+}
+
+/// The records of one batch.
+pub(super) struct Taken {
+    pub(super) rows: Vec<Row>,
+    pub(super) framed: Framed,
+    /// Which checksums nobody has checked yet.
+    pub(super) check: Option<Check>,
+    /// What came instead of further records.
+    pub(super) error: Option<Error>,
+    /// No records follow.
+    pub(super) last: bool,
+}
+
+/// One record.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row {
+    /// Its number in its file.
+    pub(super) number: u64,
+    /// Offset of its frame in its file.
+    pub(super) at: u64,
+    /// Which file.
+    pub(super) shard: usize,
+    /// Where it is in the bytes of the batch.
+    pub(super) frame: Frame,
+}
+
+impl Row {
+    /// The bytes of its frame in its file.
+    pub(super) fn range(&self) -> Range<u64> {
+        self.at..self.at.saturating_add(self.frame.len + OVERHEAD)
+    }
+}
+
+/// Where the frames of a batch are.
+pub(super) enum Framed {
+    /// One part behind the other.
+    Host(Vec<Bytes>),
+    Device(DeviceBytes),
+}
+
+impl Framed {
+    /// They, on the device.
+    pub(super) fn on_device(&self, gpu: &Device) -> Result<DeviceBytes> {
+        match self {
+            Framed::Device(bytes) => Ok(bytes.clone()),
+            Framed::Host(parts) => {
+                let parts: Vec<&[u8]> = parts.iter().map(|part| &part[..]).collect();
+                gpu.upload_joined(&parts)
+            }
+        }
+    }
+
+    /// Those of `rows`, on the host: parts one behind the other, and where the first begins in the bytes of the batch.
+    pub(super) fn on_host(&self, gpu: &Device, rows: &[Row]) -> Result<(Vec<Bytes>, u64)> {
+        match self {
+            Framed::Host(parts) => Ok((parts.clone(), 0)),
+            Framed::Device(bytes) => {
+                let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
+                    return Ok((Vec::new(), 0));
+                };
+                let begin = first.frame.data - HEADER as u64;
+                let part = bytes.slice(begin as usize..last.frame.end() as usize);
+                Ok((vec![gpu.to_host(&part)?.into()], begin))
+            }
+        }
+    }
+}
+
+/// The frames of rows, in their order, that lie in `parts`, one behind the other, the first of which begins at `begin`.
+pub(super) fn frames_of<'a>(
+    parts: &'a [Bytes],
+    mut begin: u64,
+    rows: impl Iterator<Item = Row> + 'a,
+) -> impl Iterator<Item = (Row, &'a [u8])> + 'a {
+    let mut part = 0;
+    rows.map(move |row| {
+        let from = row.frame.data - HEADER as u64;
+        while let Some(bytes) = parts.get(part)
+            && from >= begin + bytes.len() as u64
+        {
+            begin += bytes.len() as u64;
+            part += 1;
+        }
+        let bytes = parts.get(part).map_or(&[][..], |part| &part[..]);
+        let (from, to) = (from - begin, row.frame.end() - begin);
+        let frame = bytes.get(from as usize..to as usize);
+        (row, frame.unwrap_or_default())
+    })
+}
+
+/// The data of a record, or the check that it fails.
+pub(super) fn data_of(
+    row: &Row,
+    framed: &[u8],
+    check: Option<Check>,
+) -> Result<Range<usize>, RecordCheck> {
+    let (Some(header), Some(footer)) = (
+        framed.first_chunk::<HEADER>(),
+        framed.last_chunk::<FOOTER>(),
+    ) else {
+        return Err(RecordCheck::Truncated);
+    };
+    let data = HEADER..framed.len().saturating_sub(FOOTER).max(HEADER);
+    let most = row.frame.len;
+    match frame::length(header) {
+        None if check.is_some() => return Err(RecordCheck::LengthChecksum),
+        Some(length) if length != most => return Err(RecordCheck::Length { length, most }),
+        _ => {}
+    }
+    let bytes = framed.get(data.clone()).unwrap_or_default();
+    if check == Some(Check::All) && frame::masked_crc(bytes) != u32::from_le_bytes(*footer) {
+        return Err(RecordCheck::DataChecksum);
+    }
+    Ok(data)
+}
+
+/// The error for a record, with its place.
+pub(super) fn corrupt(row: &Row, check: RecordCheck) -> Error {
+    let record = row.number;
+    Error::new(ErrorKind::CorruptRecord { record, check }).at(row.range())
+}
+
+/// Records that the host finds as bytes pass.
+pub(super) struct Walked {
+    pull: Pull,
+    check: Option<Check>,
+}
+
+impl Walked {
+    /// `check`: what the walk leaves to be checked.
+    pub(super) fn new(pull: Pull, check: Option<Check>) -> Self {
+        Walked { pull, check }
+    }
+}
+
+impl Feed for Walked {
+    fn next(&mut self) -> Taken {
+        let job = self.pull.next();
+        let (mut rows, mut parts, mut begin) = (Vec::new(), Vec::new(), 0u64);
+        for (frames, range) in &job.parts {
+            let Some(span) = span(frames, range) else {
+                continue;
+            };
+            let places = frames.ranges().enumerate();
+            for (at, place) in places.take(range.end).skip(range.start) {
+                rows.push(Row {
+                    number: frames.first() + at as u64,
+                    at: frames.offset(at).unwrap_or_default(),
+                    shard: frames.shard(),
+                    frame: Frame {
+                        data: begin + (place.start - span.start) as u64,
+                        len: place.len() as u64,
+                    },
+                });
+            }
+            begin += span.len() as u64;
+            parts.push(frames.block().slice(span));
+        }
+        Taken {
+            rows,
+            framed: Framed::Host(parts),
+            check: self.check,
+            error: job.error,
+            last: job.last,
+        }
+    }
+
+    fn ways(&self) -> (Cow<'static, str>, Cow<'static, str>) {
+        let checks = match self.check {
+            Some(_) => "the GPU, with those of lengths",
+            None => "the host, or nobody if that was asked for",
+        };
+        ("the host, while bytes pass".into(), checks.into())
+    }
+}
+
+/// Where the frames of some records are in their block: from the first header to the last footer.
+fn span(frames: &Frames, range: &Range<usize>) -> Option<Range<usize>> {
+    let first = frames.ranges().nth(range.start)?;
+    let last = frames.ranges().nth(range.end.checked_sub(1)?)?;
+    Some(first.start.checked_sub(HEADER)?..last.end + FOOTER)
+}

@@ -1,0 +1,73 @@
+//! What ran where, and why.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// So many batches, and rows in them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Share {
+    /// Batches.
+    pub batches: u64,
+    /// Rows.
+    pub rows: u64,
+}
+
+/// What a scan for a device did so far, and why; see [`DeviceBatches::report`](super::DeviceBatches::report).
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct DeviceReport {
+    /// What found where records begin.
+    pub boundaries: Cow<'static, str>,
+    /// What checked the checksums of data.
+    pub checksums: Cow<'static, str>,
+    /// What the GPU decoded.
+    pub gpu: Share,
+    /// What the processor of the host decoded, to be copied to the device.
+    pub host: Share,
+    /// Records in a form that kernels do not walk, which the host wrote anew for them.
+    pub rewritten: u64,
+    /// Why batches were the host's, and how many for each reason.
+    pub reasons: Vec<(Cow<'static, str>, u64)>,
+}
+
+impl DeviceReport {
+    pub(super) fn on_gpu(&mut self, rows: usize) {
+        self.gpu.batches += 1;
+        self.gpu.rows += rows as u64;
+    }
+
+    pub(super) fn on_host(&mut self, rows: usize, why: &Cow<'static, str>) {
+        self.host.batches += 1;
+        self.host.rows += rows as u64;
+        match self.reasons.iter_mut().find(|(reason, _)| reason == why) {
+            Some((_, times)) => *times += 1,
+            None => self.reasons.push((why.clone(), 1)),
+        }
+    }
+}
+
+impl fmt::Display for DeviceReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "records found by: {}", self.boundaries)?;
+        writeln!(f, "checksums of data by: {}", self.checksums)?;
+        let (gpu, host) = (self.gpu, self.host);
+        writeln!(
+            f,
+            "decoded by the GPU: {} rows in {} batches",
+            gpu.rows, gpu.batches
+        )?;
+        if self.rewritten > 0 {
+            writeln!(f, "  of which the host wrote anew: {} rows", self.rewritten)?;
+        }
+        writeln!(
+            f,
+            "decoded by the host: {} rows in {} batches",
+            host.rows, host.batches
+        )?;
+        for (why, times) in &self.reasons {
+            writeln!(f, "  {times} batches: {why}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,300 @@
+//! Files of examples as batches in the memory of a GPU: what is asked for, and the batches in order.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow_schema::SchemaRef;
+
+use super::decode::{Decoder, Done};
+use super::feed::{Feed, Walked};
+use super::output::DeviceExamples;
+use super::plan::Plan;
+use super::report::DeviceReport;
+use super::window::{Way, Windows, start_of};
+use crate::cuda::example::Check;
+use crate::cuda::{Dense, Device};
+use crate::decode::device::Processor;
+use crate::decode::tfrecord::example::pull::{Cut, Pull};
+use crate::decode::tfrecord::example::scan::ExampleScan;
+use crate::decode::tfrecord::example::schema::ExampleSchema;
+use crate::decode::tfrecord::inflate::recognise;
+use crate::decode::tfrecord::{Compression, ExampleDecoder, Index, OnCorrupt};
+use crate::decode::wait::block_on;
+use crate::error::{Error, ErrorKind, Result};
+use crate::reader::Reader;
+
+/// Most bytes of a window, unless the caller says otherwise.
+const WINDOW: usize = 32 << 20;
+
+/// What finds where records begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Boundaries {
+    /// An [index](DeviceScan::index), if one is given; else the host.
+    #[default]
+    Auto,
+    /// The host, while bytes pass on their way to the device.
+    Host,
+    /// The GPU, by a scan of windows of the file: for readers that bring bytes to the device past the host. It takes all places at which
+    /// a length and its checksum stand, and follows the chain from the first. Compressed files, sets of shards, and those of which
+    /// corrupt records are left out, are the host's all the same.
+    Device,
+}
+
+impl ExampleScan {
+    /// The same columns in the memory of a GPU, where kernels check and decode the records.
+    ///
+    /// [`threads`](Self::threads) and [`ahead`](Self::ahead) mean nothing there: one batch is decoded at a time, while what follows is read.
+    ///
+    /// ```
+    /// use feedwater::cuda::{Device, Dense, ElementType};
+    /// use feedwater::tfrecord::{self, ExampleSchema, Feature, ValueType};
+    ///
+    /// # fn batches(path: &std::path::Path) -> feedwater::Result<()> {
+    /// let schema = ExampleSchema::new()
+    ///     .with(Feature::scalar("image", ValueType::Binary).required()) // raw pixels
+    ///     .with(Feature::scalar("label", ValueType::Int64).required());
+    /// let gpu = Device::open(0)?;
+    /// let scan = tfrecord::examples(feedwater::open(path)?).schema(schema).batch_rows(256);
+    /// // [height, width, channel] of bytes becomes [channel, height, width] of floats from -1 to 1.
+    /// let image = Dense::cast(&[3, 224, 224], ElementType::U8, ElementType::F32)
+    ///     .strides(&[1, 224 * 3, 3])
+    ///     .affine(0, &[2.0 / 255.0; 3], &[-1.0; 3]);
+    /// for batch in scan.on_device(&gpu).tensor("image", image).batches()? {
+    ///     let batch = batch?;
+    ///     let images = batch.tensor("image").map(|tensor| tensor.dlpack()).transpose()?;
+    ///     let labels = batch.columns().column("label").map(|column| column.tensor()).transpose()?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_device(self, gpu: &Arc<Device>) -> DeviceScan {
+        DeviceScan {
+            scan: self,
+            gpu: gpu.clone(),
+            processor: Processor::Auto,
+            boundaries: Boundaries::Auto,
+            offsets: None,
+            window: WINDOW,
+            tensors: Vec::new(),
+        }
+    }
+}
+
+/// How examples become batches in the memory of a GPU. Made by [`ExampleScan::on_device`], run by [`batches`](Self::batches).
+#[must_use = "a scan does nothing before `batches`"]
+pub struct DeviceScan {
+    scan: ExampleScan,
+    gpu: Arc<Device>,
+    processor: Processor,
+    boundaries: Boundaries,
+    offsets: Option<Arc<[u64]>>,
+    window: usize,
+    tensors: Vec<(Arc<str>, Dense)>,
+}
+
+impl DeviceScan {
+    /// Which processor decodes. Default [`Processor::Auto`]: the GPU, but for what it has no kernels for.
+    pub fn processor(mut self, processor: Processor) -> Self {
+        self.processor = processor;
+        self
+    }
+
+    /// What finds where records begin. Default [`Boundaries::Auto`].
+    pub fn boundaries(mut self, boundaries: Boundaries) -> Self {
+        self.boundaries = boundaries;
+        self
+    }
+
+    /// Where the records of the file begin, so that nobody has to look for them. Each is checked against it all the same: a record that
+    /// is not, or no longer, where the index has it is an error, as for [`Index::get`].
+    pub fn index<R: Reader + ?Sized>(mut self, index: &Index<R>) -> Self {
+        self.offsets = Some(index.offsets().into());
+        self
+    }
+
+    /// Bytes of a window of the file, for [`Boundaries::Device`] and an index. At least a record; two windows are on the device at a
+    /// time. Default 32 MiB.
+    pub fn window_bytes(mut self, bytes: usize) -> Self {
+        self.window = bytes;
+        self
+    }
+
+    /// Makes a feature, whose schema is a scalar of [`Binary`](crate::tfrecord::ValueType::Binary) that cannot be null, a dense
+    /// tensor in place of a column: a cast of one to three dimensions for each example. What an example has there are exactly as
+    /// many elements as its shape has; else it is an error.
+    pub fn tensor(mut self, feature: impl Into<Arc<str>>, row: Dense) -> Self {
+        self.tensors.push((feature.into(), row));
+        self
+    }
+
+    /// The batches, in the order of the records. Where a schema is to be inferred, this reads the first examples. Batches that are
+    /// found in windows end with their window, too.
+    ///
+    /// # Errors
+    /// As [`ExampleScan::batches`]; [`ErrorKind::InvalidOption`] for [tensors](Self::tensor) that there cannot be, windows of no
+    /// bytes, and an [index](Self::index) of another length of the file, of a set, or of a file that is compressed.
+    pub fn batches(mut self) -> Result<DeviceBatches> {
+        self.scan.check()?;
+        if self.window == 0 {
+            return Err(invalid("windows of no bytes"));
+        }
+        let schema = match self.scan.schema.take() {
+            Some(schema) => schema,
+            None => self.infer()?,
+        };
+        let plan = Plan::new(&schema, &self.tensors)?;
+        let host = ExampleDecoder::new(&schema)?;
+        let cut = Cut {
+            rows: self.scan.rows,
+            bytes: self.scan.bytes,
+            row_bytes: host.row_bytes(),
+        };
+        let names: Arc<[Arc<str>]> = self.scan.names.clone().into();
+        let feed = self.feed(cut)?;
+        let mut decoder = Decoder::new(&self.gpu, &schema, plan, names, self.processor)?;
+        (decoder.report.boundaries, decoder.report.checksums) = feed.ways();
+        if self.processor == Processor::Cpu {
+            decoder.report.checksums = "the host, or nobody if that was asked for".into();
+        }
+        Ok(DeviceBatches {
+            feed: Some(feed),
+            decoder,
+            schema,
+            done: Done::default(),
+        })
+    }
+
+    /// The schema of the first examples. They are read once more with the others.
+    fn infer(&self) -> Result<ExampleSchema> {
+        let mut scan = self.scan.origin.scan();
+        scan.infer_from = self.scan.infer_from;
+        block_on(scan.infer(&mut Vec::new()))
+    }
+
+    fn feed(&self, cut: Cut) -> Result<Box<dyn Feed>> {
+        let origin = &self.scan.origin;
+        let options = origin.options();
+        let fails = options.on_corrupt == OnCorrupt::Fail;
+        let wants_window = self.offsets.is_some() || self.boundaries == Boundaries::Device;
+        if self.offsets.is_some() && self.boundaries == Boundaries::Device {
+            return Err(invalid("an index, and a scan for what it has"));
+        }
+        if let (Some(reader), true) = (origin.reader(), wants_window && fails) {
+            let compression = match options.compression {
+                Some(compression) => compression,
+                None => recognise(&start_of(reader)?),
+            };
+            if let Some(offsets) = &self.offsets
+                && (compression != Compression::None
+                    || offsets.last() != Some(&reader.source().len()))
+            {
+                return Err(invalid("an index of another file, or another state of it")
+                    .named(reader.source().name()));
+            }
+            if compression == Compression::None {
+                let way = Way {
+                    window: self.window as u64,
+                    cut,
+                    most: options.most(Compression::None),
+                    verify_data: options.verify_data,
+                };
+                let (gpu, offsets) = (self.gpu.clone(), self.offsets.clone());
+                return Ok(Box::new(Windows::new(reader.clone(), gpu, way, offsets)));
+            }
+        } else if self.offsets.is_some() {
+            return Err(invalid(
+                "an index of a set of files, or of one of which corrupt records are left out",
+            ));
+        }
+        // Whether records are left out has to be known before they are decoded.
+        let verify = options.verify_data && fails;
+        let walked = match verify {
+            true => options.clone().verify_data(false),
+            false => options.clone(),
+        };
+        let source = origin.source(&walked);
+        let pull = Pull::new(source, Vec::new(), self.scan.names.clone(), cut);
+        Ok(Box::new(Walked::new(pull, verify.then_some(Check::All))))
+    }
+}
+
+/// Batches of examples in the memory of a GPU, in order: an iterator that blocks its thread while bytes are read and kernels run.
+/// In tasks, take them where your executor lets threads block (`spawn_blocking` of tokio).
+///
+/// # Errors
+/// Those of [`ExampleBatches`](crate::tfrecord::ExampleBatches), word for word; [`OutOfMemory`](ErrorKind::OutOfMemory),
+/// [`Cuda`](ErrorKind::Cuda), [`DeviceLost`](ErrorKind::DeviceLost) of the device. All rows before the error are delivered
+/// first; after it there are no more.
+#[must_use = "iterators do nothing unless used"]
+pub struct DeviceBatches {
+    /// `None`: there are no more records.
+    feed: Option<Box<dyn Feed>>,
+    decoder: Decoder,
+    schema: ExampleSchema,
+    done: Done,
+}
+
+impl DeviceBatches {
+    /// The schema of the columns of all batches.
+    pub fn schema(&self) -> &SchemaRef {
+        self.decoder.plan().schema()
+    }
+
+    /// The features that become columns and tensors: what was given, or what was inferred.
+    pub fn example_schema(&self) -> &ExampleSchema {
+        &self.schema
+    }
+
+    /// What ran where so far, and why.
+    pub fn report(&self) -> &DeviceReport {
+        &self.decoder.report
+    }
+}
+
+impl Iterator for DeviceBatches {
+    type Item = Result<DeviceExamples>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(batch) = self.done.batches.pop_front() {
+                return Some(Ok(batch));
+            }
+            if let Some(error) = self.done.error.take() {
+                self.feed = None;
+                return Some(Err(error));
+            }
+            let taken = self.feed.as_mut()?.next();
+            if taken.last {
+                self.feed = None;
+            }
+            self.done = self.decoder.decode(taken);
+        }
+    }
+}
+
+impl std::iter::FusedIterator for DeviceBatches {}
+
+impl fmt::Debug for DeviceScan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceScan")
+            .field("scan", &self.scan)
+            .field("gpu", &self.gpu)
+            .field("processor", &self.processor)
+            .field("boundaries", &self.boundaries)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for DeviceBatches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceBatches")
+            .field("schema", self.schema())
+            .field("report", self.report())
+            .finish_non_exhaustive()
+    }
+}
+
+fn invalid(what: &'static str) -> Error {
+    Error::new(ErrorKind::InvalidOption { what: what.into() })
+}

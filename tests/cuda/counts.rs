@@ -1,0 +1,173 @@
+//! What the kernels of columns do for each value, counted by the software device: instructions of warps, and bytes moved. The table is
+//! `counts.tsv`; a change of more than 5 % is either a mistake, or goes into it: `FEEDWATER_WRITE_COUNTS=1 cargo test --test cuda counts`.
+//!
+//! Bytes are of sectors of 32, loaded and stored; those that several blocks touch are counted for each in `block`, once for a launch in
+//! `launch`. Real caches are somewhere between: a small dictionary is loaded once, and the edge of a tile maybe twice.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use feedwater::cuda::Device;
+use feedwater::cuda::columns::{Column, Convert, Encoding, Outcome, Values};
+
+use crate::kernels::put;
+use crate::pages::*;
+use crate::support::*;
+
+const ROWS: usize = 1 << 15;
+const KERNELS: [&str; 5] = ["walk", "rle", "ranks", "fixed", "booleans"];
+
+fn cases() -> Vec<(&'static str, Shape)> {
+    let eight = Shape {
+        values: Values::Fixed { width: 8 },
+        bits: 9,
+        ..Shape::PLAIN
+    };
+    let nullable = Shape {
+        nullable: true,
+        valid: 200,
+        ..eight
+    };
+    let boolean = Shape {
+        values: Values::Boolean,
+        ..nullable
+    };
+    let of = |shape, encoding, style| Shape {
+        encoding,
+        style,
+        ..shape
+    };
+    use Encoding::{ByteStreamSplit, Dictionary, Plain, Rle};
+    vec![
+        ("PLAIN of 8 bytes", eight),
+        ("PLAIN of 4 bytes", Shape::PLAIN),
+        ("PLAIN of 8 bytes, nullable", nullable),
+        (
+            "split of 8 bytes",
+            of(eight, ByteStreamSplit, Style::Groups),
+        ),
+        (
+            "split of 8 bytes, nullable",
+            of(nullable, ByteStreamSplit, Style::Groups),
+        ),
+        (
+            "dictionary of 8 bytes",
+            of(eight, Dictionary, Style::Groups),
+        ),
+        (
+            "dictionary of 8 bytes, short runs",
+            of(eight, Dictionary, Style::Mixed),
+        ),
+        (
+            "dictionary of 8 bytes, nullable",
+            of(nullable, Dictionary, Style::Groups),
+        ),
+        ("booleans, nullable", boolean),
+        (
+            "booleans in runs, nullable",
+            of(boolean, Rle, Style::Repeats),
+        ),
+        (
+            "decimals of 9 bytes",
+            Shape {
+                values: Values::Fixed { width: 9 },
+                convert: Convert::WidenBigEndian { to: 16 },
+                ..eight
+            },
+        ),
+        (
+            "INT96",
+            Shape {
+                values: Values::Fixed { width: 12 },
+                convert: Convert::Int96 {
+                    per_second: 1_000_000_000,
+                },
+                ..eight
+            },
+        ),
+    ]
+}
+
+/// The least that the stages have to move: pages and output; runs once more, as their ends are found before their values are; and bits of
+/// rows that are not null once more, as they are found before values get to their rows.
+fn least(arena: &[u8], column: &Column, outcome: &Outcome) -> u64 {
+    let Outcome::Done(done) = outcome else {
+        panic!("{outcome:?}");
+    };
+    let mut all = done.values.len() as u64;
+    all += 2 * done.validity.as_ref().map_or(0, |bits| bits.len() as u64);
+    if let Some((range, _)) = &column.dictionary {
+        all += range.end - range.start;
+    }
+    for page in &column.pages {
+        let len = page.body.end - page.body.start;
+        let body = &arena[page.body.start as usize..];
+        let levels = match column.nullable {
+            true => 4 + u64::from(u32::from_le_bytes(body[..4].try_into().unwrap())),
+            false => 0,
+        };
+        let runs = match page.encoding {
+            Encoding::Dictionary | Encoding::Rle => len,
+            _ => levels,
+        };
+        all += len + runs;
+    }
+    all
+}
+
+#[test]
+fn instructions_and_bytes_of_each_value_are_those_of_the_table() {
+    if !is_software(&session("eager")) {
+        return;
+    }
+    let per_value = |count: u64| count as f64 / ROWS as f64;
+    let mut table = String::from("case\tkernel\tinstructions\tblock\tlaunch\tleast\n");
+    for (name, shape) in cases() {
+        let mut session = session("eager");
+        session.set("TRAFFIC", "on");
+        let gpu = Device::open(0).unwrap();
+        let mut arena = Arena::default();
+        arena.column(shape, &[ROWS / 2, ROWS / 2], &mut Random::new(1));
+        let there = put(&gpu, &arena.bytes, 0);
+        let outcomes = gpu.columns(&there, &arena.columns).unwrap();
+        let mut all = 0;
+        for kernel in KERNELS {
+            let work = session.work(kernel);
+            if work.launches == 0 {
+                continue;
+            }
+            let launch = work.distinct_loaded + work.distinct_stored;
+            all += launch;
+            let _ = writeln!(
+                table,
+                "{name}\t{kernel}\t{:.3}\t{:.3}\t{:.3}\t",
+                per_value(work.steps),
+                per_value(work.loaded + work.stored),
+                per_value(launch)
+            );
+        }
+        let least = least(&arena.bytes, &arena.columns[0], &outcomes[0]);
+        let (all, least) = (per_value(all), per_value(least));
+        let _ = writeln!(table, "{name}\tall\t\t\t{all:.3}\t{least:.3}");
+        assert!(
+            all <= least * 1.3 + 0.25,
+            "{name}: {all} bytes a value, the least is {least}"
+        );
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cuda/counts.tsv");
+    if std::env::var_os("FEEDWATER_WRITE_COUNTS").is_some() {
+        std::fs::write(&path, &table).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap();
+    let lines = |text: &str| text.lines().count();
+    assert_eq!(lines(&committed), lines(&table), "{table}");
+    for (was, is) in committed.lines().zip(table.lines()) {
+        for (was_one, is_one) in was.split('\t').zip(is.split('\t')) {
+            let near = match (was_one.parse::<f64>(), is_one.parse::<f64>()) {
+                (Ok(was), Ok(is)) => (was - is).abs() <= 0.05 * was + 0.002,
+                _ => was_one == is_one,
+            };
+            assert!(near, "was {was}\nis {is}");
+        }
+    }
+}

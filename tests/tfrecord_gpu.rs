@@ -1,0 +1,29 @@
+//! TFRecord files decoded on a GPU, on the software CUDA device: the same values and the same errors as on the host. With
+//! `FEEDWATER_REAL_GPU=1` on the card of the machine.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+#[path = "tfrecord_gpu/beside.rs"]
+mod beside;
+#[path = "tfrecord_gpu/boundaries.rs"]
+mod boundaries;
+#[path = "tfrecord_gpu/damage.rs"]
+mod damage;
+#[path = "tfrecord_gpu/failures.rs"]
+mod failures;
+#[allow(dead_code)]
+#[path = "tfrecord_example/messages.rs"]
+mod messages;
+#[path = "tfrecord_gpu/odd.rs"]
+mod odd;
+#[allow(dead_code)]
+#[path = "cuda/support.rs"]
+mod support;
+#[path = "tfrecord_gpu/tensors.rs"]
+mod tensors;
+#[path = "tfrecord_gpu/values.rs"]
+mod values;
+#[allow(dead_code)]
+#[path = "tfrecord_example/wire.rs"]
+mod wire;

@@ -1,0 +1,123 @@
+//! Calls of the driver that fail, and memory that there is not: the same rows or a typed error, and nothing left.
+
+use bytes::Bytes;
+use feedwater::cuda::{Dense, Device, ElementType};
+use feedwater::tfrecord::{Boundaries, ExampleSchema, Feature, ValueType, examples};
+use feedwater::{Error, ErrorKind, OpenOptions, Result};
+use software_cuda_preload::Session;
+
+use crate::beside::{file, header};
+use crate::messages::{bytes, example, ints};
+use crate::support::*;
+
+/// A record that is odd, one that holds a header, and one that is not what is asked for at the end.
+fn data_of() -> Vec<u8> {
+    let mut records: Vec<_> = (0..20i64)
+        .map(|id| example([("id", ints([id])), ("pixels", bytes([&[id as u8; 4]]))]))
+        .collect();
+    // An unknown field behind the features.
+    records[5].extend([0x50, 1]);
+    records[9] = example([
+        ("id", ints([9])),
+        ("pixels", bytes([&[9; 4]])),
+        ("other", bytes([&header(70)])),
+    ]);
+    records[17] = example([("id", ints([17])), ("pixels", bytes([&[1; 5]]))]);
+    file(&records)
+}
+
+fn scenario(data: &Bytes, boundaries: Boundaries) -> Result<(usize, Vec<u8>)> {
+    let gpu = Device::open(0)?;
+    let reader = OpenOptions::new()
+        .device(gpu.clone())
+        .open_bytes(data.clone(), "data")?;
+    let schema = ExampleSchema::new()
+        .with(Feature::scalar("id", ValueType::Int64).required())
+        .with(Feature::scalar("pixels", ValueType::Binary).required());
+    let scan = examples(reader).schema(schema).batch_rows(8);
+    let pixels = Dense::cast(&[4], ElementType::U8, ElementType::F32);
+    let scan = scan.on_device(&gpu).tensor("pixels", pixels);
+    let (mut rows, mut all) = (0, Vec::new());
+    for batch in scan.boundaries(boundaries).window_bytes(700).batches()? {
+        match batch {
+            Ok(batch) => {
+                rows += batch.columns().to_host()?.num_rows();
+                all.extend(gpu.to_host(batch.tensors()[0].bytes())?);
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::Malformed { .. }) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((rows, all))
+}
+
+fn is_of_cuda(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Cuda { .. }
+            | ErrorKind::DeviceLost { .. }
+            | ErrorKind::OutOfMemory { .. }
+            | ErrorKind::Unavailable { .. }
+    )
+}
+
+/// Runs the scenario with a failure at each `step`th index.
+fn at_each_index(
+    streams: &str,
+    boundaries: Boundaries,
+    step: usize,
+    inject: impl Fn(&mut Session, u64),
+) -> u64 {
+    let mut session = session(streams);
+    let data: Bytes = data_of().into();
+    let before = session.counts();
+    let wanted = scenario(&data, boundaries).unwrap();
+    assert_eq!(wanted.0, 17);
+    nothing_left(&session);
+    let most = session.counts().calls - before.calls + 20;
+    let mut failed = 0;
+    for index in (0..most).step_by(step) {
+        inject(&mut session, index);
+        match scenario(&data, boundaries) {
+            Ok(got) => assert_eq!(got, wanted, "{streams}, index {index}"),
+            Err(error) => {
+                assert!(is_of_cuda(&error), "{streams}, index {index}: {error}");
+                failed += 1;
+            }
+        }
+        session.fail_nothing();
+        nothing_left(&session);
+    }
+    assert_eq!(scenario(&data, boundaries).unwrap(), wanted);
+    nothing_left(&session);
+    failed
+}
+
+#[test]
+fn an_error_at_calls_of_the_driver() {
+    if !is_software(&session("eager")) {
+        return;
+    }
+    for (streams, boundaries, code, step) in [
+        ("eager", Boundaries::Host, 1, 13),
+        ("lazy", Boundaries::Host, 700, 17),
+        ("eager", Boundaries::Device, 700, 29),
+        ("lazy", Boundaries::Device, 1, 23),
+    ] {
+        let failed = at_each_index(streams, boundaries, step, |session, index| {
+            session.fail_call(index, code);
+        });
+        assert!(failed > 5, "{streams} {code}: {failed}");
+    }
+}
+
+#[test]
+fn no_memory_at_every_allocation() {
+    if !is_software(&session("eager")) {
+        return;
+    }
+    for (streams, boundaries) in [("eager", Boundaries::Device), ("lazy", Boundaries::Host)] {
+        let failed = at_each_index(streams, boundaries, 3, Session::fail_allocation);
+        assert!(failed > 0, "{streams}: {failed}");
+    }
+}
