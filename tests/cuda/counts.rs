@@ -37,7 +37,7 @@ fn cases() -> Vec<(&'static str, Shape)> {
         style,
         ..shape
     };
-    use Encoding::{ByteStreamSplit, Dictionary, Plain, Rle};
+    use Encoding::{ByteStreamSplit, Dictionary, Rle};
     vec![
         ("PLAIN of 8 bytes", eight),
         ("PLAIN of 4 bytes", Shape::PLAIN),
