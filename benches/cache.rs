@@ -44,6 +44,15 @@ fn stat_all(cache: &MetadataCache, paths: &[PathBuf]) -> u64 {
         .sum()
 }
 
+/// A thousand at a time, as a loader asks for the files of some batches.
+fn stat_many(cache: &MetadataCache, paths: &[PathBuf]) -> u64 {
+    paths
+        .chunks(1000)
+        .flat_map(|some| cache.stat_many(some))
+        .map(|found| found.unwrap().size())
+        .sum()
+}
+
 fn metadata_all(paths: &[PathBuf]) -> u64 {
     paths
         .iter()
@@ -81,6 +90,13 @@ fn questions(c: &mut Criterion) {
             // What is measured are hits.
             assert_eq!(after.misses, before.misses, "{name}");
         }
+        let cache = kept().prefetch(ahead()).build().unwrap();
+        stat_all(&cache, paths);
+        assert!(cache.settle(hour));
+        stat_all(&cache, paths);
+        group.bench_function("cache, brought by passes, stat_many", |b| {
+            b.iter(|| stat_many(&cache, black_box(paths)))
+        });
         plain_caches(&mut group, paths, hour);
         group.finish();
     }

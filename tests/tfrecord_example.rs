@@ -18,5 +18,7 @@ mod scan;
 mod schema;
 #[path = "tfrecord_example/sequence.rs"]
 mod sequence;
+#[path = "tfrecord_example/views.rs"]
+mod views;
 #[path = "tfrecord_example/wire.rs"]
 mod wire;

@@ -8,16 +8,19 @@
 //! | safetensors, .npz | a tensor each; `name`, `dtype`, `shape`, `data`: its bytes, little endian, row-major; members of an archive that are no arrays are left out, with a line about each |
 //! | .npy | a row for each element of the first dimension; `data`, a number or nested lists of fixed size |
 
+use std::cell::RefCell;
 use std::io::{self, Write};
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use arrow::array::{
     ArrayRef, BinaryBuilder, LargeBinaryArray, ListBuilder, RecordBatch, StringArray, UInt64Builder,
 };
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use feedwater::cuda::Device;
 use feedwater::tfrecord::{ExampleScan, ExampleSchema, RecordOptions};
-use feedwater::{ErrorKind, Format, Opened, Reader, npy, parquet, safetensors};
+use feedwater::{ErrorKind, Format, Opened, Processor, Reader, npy, parquet, safetensors};
 
 use super::arrays;
 
@@ -35,6 +38,8 @@ pub(crate) struct Wanted {
     pub(crate) threads: Option<usize>,
     /// How many examples of a TFRecord file say what its columns are; `None`: all, in a pass of its own.
     pub(crate) infer_from: Option<usize>,
+    /// A GPU to decode on, and what of it; the rows come back to the host.
+    pub(crate) gpu: Option<(Arc<Device>, Processor)>,
 }
 
 /// A file as a table.
@@ -45,6 +50,8 @@ pub(crate) struct Table {
     pub(crate) plan: Option<parquet::Plan>,
     /// The ranges that are asked for, where they are known and there is no such plan.
     pub(crate) ranges: Vec<Range<u64>>,
+    /// Who decoded what, once all batches were taken and if a GPU was to.
+    pub(crate) report: Rc<RefCell<Option<String>>>,
 }
 
 impl Table {
@@ -57,6 +64,7 @@ impl Table {
             batches: Box::new(batches),
             plan: None,
             ranges: Vec::new(),
+            report: Rc::default(),
         }
     }
 
@@ -93,6 +101,9 @@ pub(crate) fn open(
     format: Format,
     wanted: &Wanted,
 ) -> Result<Table, Failure> {
+    if wanted.gpu.is_some() && format != Format::Parquet {
+        return Err(format!("{format} is not decoded on a GPU here").into());
+    }
     match format {
         Format::Parquet => table_of_parquet(reader, wanted),
         Format::TfRecord => table_of_records(reader, wanted),
@@ -114,11 +125,36 @@ fn table_of_parquet(reader: &Arc<Opened>, wanted: &Wanted) -> Result<Table, Fail
     if let Some(threads) = wanted.threads {
         scan = scan.threads(threads);
     }
+    if let Some((gpu, processor)) = &wanted.gpu {
+        return table_by_gpu(scan.on_device(gpu).processor(*processor));
+    }
     let batches = scan.batches()?;
     let plan = batches.plan().clone();
     let schema = batches.schema().clone();
     let mut table = Table::of(schema, batches.map(|batch| Ok(batch?)));
     table.plan = Some(plan);
+    Ok(table)
+}
+
+/// The same by way of a GPU's memory.
+fn table_by_gpu(scan: parquet::DeviceScan<Opened>) -> Result<Table, Failure> {
+    let mut batches = scan.batches()?;
+    let plan = batches.plan().clone();
+    let schema = batches.schema().clone();
+    let report: Rc<RefCell<Option<String>>> = Rc::default();
+    let told = report.clone();
+    let mut table = Table::of(
+        schema,
+        std::iter::from_fn(move || match batches.next() {
+            Some(batch) => Some(batch.and_then(|batch| batch.to_host()).map_err(Into::into)),
+            None => {
+                *told.borrow_mut() = Some(batches.report().to_string());
+                None
+            }
+        }),
+    );
+    table.plan = Some(plan);
+    table.report = report;
     Ok(table)
 }
 

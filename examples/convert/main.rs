@@ -16,13 +16,14 @@ use std::sync::Arc;
 
 use arrow::ipc::writer::FileWriter;
 use common::tables::{self, Failure, Wanted};
-use feedwater::{FileSink, Format};
+use feedwater::cuda::Device;
+use feedwater::{FileSink, Format, Processor};
 use lexopt::{Arg, Parser, ValueExt};
 
 const HELP: &str = "\
 convert: writes any file that feedwater decodes as an Arrow IPC file
 
-Usage: convert [--format FORMAT] [--threads N] [--] IN OUT
+Usage: convert [--format FORMAT] [--threads N] [--device DEVICE] [--] IN OUT
 
 IN is a Parquet, TFRecord, safetensors, .npy or .npz file, recognised by its
 content. OUT appears when all of it is written, or not at all; a file that has
@@ -42,6 +43,10 @@ npy               a row for each element of the first dimension, in the column
 Options:
   --format FORMAT  Read IN as parquet, tfrecord, safetensors, npy or npz.
   --threads N      Threads that decode.
+  --device DEVICE  Decode Parquet on the cpu (the default), or on the first GPU:
+                   gpu for all that its kernels decode, auto for what is worth
+                   it. The values are the same; what was decoded by whom, and
+                   why, is written to the standard error.
   -h, --help       Print this and exit.
 
 Exit status: 0 if OUT was written, 1 if not, 2 for a wrong option.
@@ -52,6 +57,7 @@ struct Args {
     output: PathBuf,
     format: Option<Format>,
     threads: Option<usize>,
+    gpu: Option<Processor>,
 }
 
 fn main() -> ExitCode {
@@ -63,7 +69,7 @@ fn main() -> ExitCode {
         }
         Err(error) => {
             complain(&format!(
-                "{error}\nUsage: convert [--format FORMAT] [--threads N] [--] IN OUT\n`convert --help` explains them."
+                "{error}\nUsage: convert [--format FORMAT] [--threads N] [--device DEVICE] [--] IN OUT\n`convert --help` explains them."
             ));
             return ExitCode::from(2);
         }
@@ -79,11 +85,22 @@ fn main() -> ExitCode {
 
 fn parse() -> Result<Option<Args>, lexopt::Error> {
     let (mut paths, mut format, mut threads) = (Vec::<OsString>::new(), None, None);
+    let mut gpu = None;
     let mut parser = Parser::from_env();
     while let Some(arg) = parser.next()? {
         match arg {
             Arg::Long("format") => format = Some(parser.value()?.parse()?),
             Arg::Long("threads") => threads = Some(parser.value()?.parse()?),
+            Arg::Long("device") => {
+                gpu = match parser.value()?.string()?.as_str() {
+                    "cpu" => None,
+                    "gpu" => Some(Processor::Gpu),
+                    "auto" => Some(Processor::Auto),
+                    other => {
+                        return Err(format!("--device {other}: cpu, gpu or auto").into());
+                    }
+                };
+            }
             Arg::Short('h') | Arg::Long("help") => return Ok(None),
             Arg::Value(path) => paths.push(path),
             _ => return Err(arg.unexpected()),
@@ -99,14 +116,27 @@ fn parse() -> Result<Option<Args>, lexopt::Error> {
         output: output.into(),
         format,
         threads,
+        gpu,
     }))
 }
 
 fn convert(args: &Args) -> Result<(), Failure> {
     let reader = feedwater::open(&args.input)?;
     let format = tables::format_of(&reader, args.format)?;
+    let gpu = match args.gpu {
+        None => None,
+        Some(processor) => match Device::open(0) {
+            Ok(device) => Some((device, processor)),
+            Err(why) if processor == Processor::Auto => {
+                complain(&format!("by the host: {why}"));
+                None
+            }
+            Err(error) => return Err(error.into()),
+        },
+    };
     let wanted = Wanted {
         threads: args.threads,
+        gpu,
         ..Wanted::default()
     };
     let table = tables::open(&reader, format, &wanted)?;
@@ -124,6 +154,9 @@ fn convert(args: &Args) -> Result<(), Failure> {
         .into_inner()
         .map_err(|error| at(&args.output, error))?
         .commit()?;
+    if let Some(report) = table.report.take() {
+        complain(&report);
+    }
     Ok(())
 }
 

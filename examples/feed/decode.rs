@@ -40,6 +40,7 @@ pub(crate) fn decode(
         rows: args.rows.clone(),
         threads: args.threads,
         infer_from: Some(1000),
+        gpu: None,
     };
     let cache = read::Cache::of(path)?;
     let (decoded, spent) = measured(|| {

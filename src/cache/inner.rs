@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::attributes::{Attributes, Listing, NameTable};
 use super::backend::{Detail, ListEntry, MetadataBackend};
@@ -44,6 +45,8 @@ pub(crate) struct Inner {
     /// 0 if it is not kept that a path is not there.
     pub(crate) negative_ttl: u64,
     pub(crate) half_life: u64,
+    /// How often anything was invalidated.
+    changes: AtomicU64,
 }
 
 /// Where a path lies below a root: its directory, and how deep it is.
@@ -90,6 +93,7 @@ impl Inner {
             negative_ttl: options.negative_ttl.map_or(0, nanos),
             half_life: nanos(options.half_life).max(1),
             prefetch: options.prefetch,
+            changes: AtomicU64::new(0),
         }
     }
 
@@ -357,6 +361,17 @@ impl Inner {
             self.forget(Kind::ATTRIBUTES, dir);
             self.forget_child(dir);
         }
+        self.changed();
+    }
+
+    /// How often anything was invalidated. What was looked up before this number grew may be untrue.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// After the last of it is gone: so who reads the new number does not find it any more.
+    fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Drops what is kept of the content of a path: attributes and parsed values.
@@ -366,6 +381,7 @@ impl Inner {
         for kind in self.types.kinds() {
             self.forget(kind, path);
         }
+        self.changed();
     }
 
     pub(crate) fn invalidate_tree(&self, dir: &[u8]) {

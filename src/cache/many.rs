@@ -3,11 +3,13 @@
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::attributes::Attributes;
-use super::key::{Key, Kind, spelled};
+use super::inner::Place;
+use super::key::{Key, Kind};
 use super::metadata::{MetadataCache, as_path, attributes_of};
-use super::node::{When, weight};
+use super::node::{Node, Value, When, weight};
 use super::pass;
 use super::store::{Flight, Found};
 use crate::error::Result;
@@ -37,11 +39,10 @@ impl MetadataCache {
     ) -> Vec<Result<Attributes>> {
         let mut batch = Batch::default();
         for path in paths {
-            let path = spelled(path.as_ref().as_os_str().as_bytes());
-            match self.at_once(&path) {
-                Some(answer) => batch.answers.push(Some(answer)),
-                None => {
-                    batch.missing.push((batch.answers.len(), path.into()));
+            match self.at_once(path.as_ref().as_os_str().as_bytes(), &mut batch.lately) {
+                Ok(answer) => batch.answers.push(Some(answer)),
+                Err(path) => {
+                    batch.missing.push((batch.answers.len(), path));
                     batch.answers.push(None);
                 }
             }
@@ -54,17 +55,66 @@ impl MetadataCache {
         batch.answers.into_iter().flatten().collect()
     }
 
-    fn at_once(&self, path: &[u8]) -> Option<Result<Attributes>> {
+    /// What is known; or the path as keys have it.
+    fn at_once(
+        &self,
+        path: &[u8],
+        lately: &mut Option<Lately>,
+    ) -> std::result::Result<Result<Attributes>, Box<[u8]>> {
         let inner = &self.0;
         if let Err(error) = inner.check() {
-            return Some(Err(error));
+            return Ok(Err(error));
         }
         let now = inner.now();
-        if let Some(answer) = self.alone(path, now) {
-            return Some(answer);
+        if let Some(dir) = lately
+            && let Some(name) = dir.name_of(path)
+            && let Some(found) = self.again(dir, name, now)
+        {
+            return Ok(Ok(found));
         }
-        let place = inner.place(path)?;
-        self.among(&place, now).map(Ok)
+        let path = match self.alone_as_written(path, now) {
+            Ok(answer) => return Ok(answer),
+            Err(path) => path,
+        };
+        let Some(place) = inner.place(&path) else {
+            return Err(path.into());
+        };
+        // Before the look: what is invalidated from now on is noticed.
+        let changes = inner.changes();
+        let Some(found) = self.among(&place, now) else {
+            return Err(path.into());
+        };
+        *lately = self.lately(&place, changes);
+        Ok(Ok(found))
+    }
+
+    /// Of the directory that was asked for last, a name that was asked for before. What has not been asked for since the pass
+    /// is looked for in the ordinary way, which knows whether the pass was of use.
+    fn again(&self, lately: &Lately, name: &[u8], now: u64) -> Option<Attributes> {
+        let inner = &self.0;
+        let Value::Children(children) = &lately.node.value else {
+            return None;
+        };
+        if lately.changes != inner.changes() || !inner.is_fresh(&lately.node, now) {
+            return None;
+        }
+        let found = children.again(name)?.clone();
+        lately.node.usage.touch(now, inner.half_life);
+        inner.metrics.hits.add_one();
+        if inner.directories.hit(lately.dir, lately.depth, now) {
+            pass::begin(inner, &lately.path, lately.dir, now);
+        }
+        Some(found)
+    }
+
+    fn lately(&self, place: &Place<'_>, changes: u64) -> Option<Lately> {
+        Some(Lately {
+            node: self.0.store.peek(Kind::CHILDREN, place.path)?,
+            path: place.path.into(),
+            dir: place.dir,
+            depth: place.depth,
+            changes,
+        })
     }
 
     /// Answers what is missing.
@@ -153,4 +203,29 @@ struct Batch {
     /// In the order of the paths; `None` for what is missing.
     answers: Vec<Option<Result<Attributes>>>,
     missing: Vec<(usize, Box<[u8]>)>,
+    lately: Option<Lately>,
+}
+
+/// The directory whose children were asked for last, as a pass brought them: most paths of a batch lie where the one before
+/// lies.
+struct Lately {
+    path: Box<[u8]>,
+    node: Arc<Node>,
+    dir: u64,
+    depth: u32,
+    /// How often anything had been invalidated before it was looked for.
+    changes: u64,
+}
+
+impl Lately {
+    /// The name of a path in this directory, if it is written as keys are.
+    fn name_of<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
+        let name = match &*self.path {
+            b"/" => path.strip_prefix(b"/")?,
+            // Of a single relative name.
+            b"." => path,
+            dir => path.strip_prefix(dir)?.strip_prefix(b"/")?,
+        };
+        (!name.contains(&b'/')).then_some(name)
+    }
 }

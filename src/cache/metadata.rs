@@ -80,11 +80,12 @@ impl MetadataCache {
     pub fn stat(&self, path: impl AsRef<Path>) -> Result<Attributes> {
         let inner = &self.0;
         inner.check()?;
-        let path = spelled(path.as_ref().as_os_str().as_bytes());
+        let path = path.as_ref().as_os_str().as_bytes();
         let now = inner.now();
-        if let Some(answer) = self.alone(&path, now) {
-            return answer;
-        }
+        let path = match self.alone_as_written(path, now) {
+            Ok(answer) => return answer,
+            Err(path) => path,
+        };
         let place = inner.place(&path);
         if let Some(place) = &place
             && let Some(found) = self.among(place, now)
@@ -177,6 +178,23 @@ impl MetadataCache {
     /// Waits until no pass is waiting or running, or the time is over. True in the first case.
     pub fn settle(&self, most: Duration) -> bool {
         self.0.check().is_ok() && self.0.worker.settle(most)
+    }
+
+    /// The answer of an entry of its own, which counts as a hit; or the path in the spelling of keys. That is looked for only
+    /// where the path is not found as it is written: most are written so.
+    #[inline]
+    pub(crate) fn alone_as_written<'a>(
+        &self,
+        path: &'a [u8],
+        now: u64,
+    ) -> std::result::Result<Result<Attributes>, Cow<'a, [u8]>> {
+        if let Some(answer) = self.alone(path, now) {
+            return Ok(answer);
+        }
+        match spelled(path) {
+            Cow::Owned(path) => self.alone(&path, now).ok_or(Cow::Owned(path)),
+            same => Err(same),
+        }
     }
 
     /// The answer of an entry of its own, which counts as a hit.

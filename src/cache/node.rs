@@ -262,6 +262,13 @@ impl Children {
         self.table.rows.get(index).map(|row| &row.value)
     }
 
+    /// The attributes of a child that is there, was not invalidated, and was asked for before.
+    pub(crate) fn again(&self, name: &[u8]) -> Option<&Attributes> {
+        let index = self.table.find(name)?;
+        (self.used.get(index) && !self.dead.get(index)).then_some(())?;
+        self.table.rows.get(index).map(|row| &row.value)
+    }
+
     /// Whether a child of this name was found, invalidated since or not.
     pub(crate) fn has(&self, name: &[u8]) -> bool {
         self.table.find(name).is_some()

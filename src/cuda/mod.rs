@@ -28,6 +28,8 @@ mod device;
 #[cfg_attr(not(feature = "tfrecord"), allow(dead_code))]
 pub(crate) mod example;
 mod export;
+#[cfg(feature = "parquet")]
+mod filling;
 #[cfg_attr(not(feature = "tfrecord"), allow(dead_code))]
 pub(crate) mod frames;
 mod launch;
@@ -49,6 +51,8 @@ pub use checksum::Checksum;
 pub use dense::{Dense, ElementType};
 pub use device::{Device, DeviceOptions, DeviceStats};
 pub use export::{ArrowArray, ArrowDevice, ArrowDeviceArray, DlTensor, DlType, lend};
+#[cfg(feature = "parquet")]
+pub(crate) use filling::Filling;
 pub use managed::{Advice, Side};
 pub use memory::{DeviceBuffer, GAP, Guard};
 pub use modules::{FAMILIES, Family, Module};

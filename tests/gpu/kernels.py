@@ -5,6 +5,8 @@
     tests/gpu/kernels.py --check    # writes nothing; fails if a file differs from what its source gives
 
 The compilers come from PyPI, into target/kernels. NVRTC is that of CUDA 12.0: a driver refuses PTX newer than itself.
+That compiler may give other code from one run to the next (it joins loads in an order that depends on where its memory lies);
+so each source is compiled in several processes before its PTX is written, and one that differs is refused.
 The PTX is assembled for every architecture from sm_75 up, by the ptxas of 12.0 and by a new one. Fails on spilled registers.
 """
 import ctypes
@@ -31,6 +33,7 @@ PACKAGES = {
 # The file of NVRTC, and of the assemblers: oldest first.
 NVRTC = "nvidia/cuda_nvrtc/lib/libnvrtc.so.12"
 ASSEMBLERS = {"12.0": "nvidia/cuda_nvcc/bin/ptxas", "13.5": "nvidia/cu13/bin/ptxas"}
+RUNS = 10
 ARCHITECTURES = {
     "12.0": ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90"],
     "13.5": ["sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120"],
@@ -81,6 +84,12 @@ def compiled(nvrtc, source, more):
     return re.sub(r'^(\s*\.file\s+\d+ ").*/', r"\1", text(nvrtc, program, "PTX"), flags=re.MULTILINE)
 
 
+def differs(source, more, ptx):
+    """Whether the compiler gives something else in another process."""
+    command = [sys.executable, __file__, "--print", source, *more]
+    return any(subprocess.run(command, capture_output=True, check=True).stdout.decode() != ptx for _ in range(RUNS))
+
+
 def resources(ptx):
     """One line for each kernel, assembler and architecture; and what is wrong with them."""
     lines, faults = [], []
@@ -110,6 +119,9 @@ def resources(ptx):
 
 def main():
     nvrtc = ctypes.CDLL(str(tool("12.0", NVRTC)))
+    if sys.argv[1:2] == ["--print"]:
+        print(compiled(nvrtc, pathlib.Path(sys.argv[2]), sys.argv[3:]), end="")
+        return
     check = "--check" in sys.argv
     faults = []
 
@@ -122,7 +134,10 @@ def main():
     table = ["kernel\tptxas\tarchitecture\tregisters\tshared\tstack\tspills"]
     for folder, more in FOLDERS.items():
         for source in sorted(folder.glob("*.cu")):
-            put(source.with_suffix(".ptx"), compiled(nvrtc, source, more))
+            ptx = compiled(nvrtc, source, more)
+            if not check and differs(source, more, ptx):
+                faults.append(f"{source.relative_to(ROOT)} gives other PTX from run to run")
+            put(source.with_suffix(".ptx"), ptx)
             if folder == SHIPPED:
                 lines, wrong = resources(source.with_suffix(".ptx"))
                 table += lines

@@ -152,6 +152,80 @@ fn for_the_trigger_a_call_is_one_access_of_each_directory() {
     assert_eq!(cache.metrics().prefetch_useful, 40);
 }
 
+/// A batch remembers the directory of the path before; what happens to it between two paths counts all the same.
+#[test]
+fn what_is_invalidated_or_grows_old_between_two_paths_of_a_batch_is_asked_for() {
+    type Change = fn(&MetadataCache, &ManualClock);
+    let changes: [(&str, Change, u64); 5] = [
+        ("the path", |cache, _| cache.invalidate("/r/a/b/c/0050"), 1),
+        ("its directory", |cache, _| cache.invalidate("/r/a/b/c"), 50),
+        ("the tree", |cache, _| cache.invalidate_tree("/r/a"), 50),
+        (
+            "the content",
+            |cache, _| {
+                let version = feedwater::Version::Etag {
+                    etag: "other".into(),
+                    size: 7,
+                };
+                cache.validate("/r/a/b/c/0050", &version);
+            },
+            1,
+        ),
+        (
+            "the age",
+            |_, clock| clock.advance(std::time::Duration::from_secs(3)),
+            50,
+        ),
+    ];
+    for (what, change, asked) in changes {
+        let paths = files("/r/a/b/c", 100);
+        let (fake, clock) = (Arc::new(Fake::with(&paths)), Arc::new(ManualClock::new()));
+        let prefetch = PrefetchOptions::new().root("/r").run(PrefetchRun::Inline);
+        let cache = options(&fake, &clock).prefetch(prefetch).build().unwrap();
+        for path in &paths[..3] {
+            cache.stat(path).unwrap();
+        }
+        // Brought by a pass, and each asked for once.
+        assert_eq!(sizes(cache.stat_many(&paths)), [Some(1); 100], "{what}");
+        assert_eq!(fake.lists(), 1, "{what}");
+        let before = cache.metrics();
+        let lazily = (0..100).map(|n| {
+            if n == 50 {
+                (50..100).for_each(|n| fake.put(&paths[n], 2));
+                change(&cache, &clock);
+            }
+            &paths[n]
+        });
+        let answers = sizes(cache.stat_many(lazily));
+        let right = |n: u64| Some(if n < 50 || n >= 50 + asked { 1 } else { 2 });
+        assert!(answers.into_iter().eq((0..100).map(right)), "{what}");
+        let metrics = cache.metrics();
+        assert_eq!(metrics.misses - before.misses, asked, "{what}");
+        assert_eq!(metrics.hits - before.hits, 100 - asked, "{what}");
+    }
+}
+
+#[test]
+fn a_path_below_or_beside_the_directory_of_the_one_before_is_no_child_of_it() {
+    let paths = files("/r/a/b/c", 20);
+    let others = ["/r/a/b/c/d/0001", "/r/a/b/cc/0001", "/r/a/b/c"];
+    let all = paths.iter().map(String::as_str).chain(others);
+    let (fake, cache) = cache(
+        &all.clone().take(22).map(String::from).collect::<Vec<_>>(),
+        PrefetchOptions::new().root("/r").run(PrefetchRun::Inline),
+    );
+    fake.put("/r/a/b/c/d/0001", 5);
+    fake.put("/r/a/b/cc/0001", 6);
+    for _ in 0..3 {
+        let answers = sizes(cache.stat_many(all.clone()));
+        assert_eq!(answers[..20], [Some(1); 20]);
+        assert_eq!(answers[20..], [Some(5), Some(6), Some(0)]);
+        for path in &paths[..3] {
+            cache.stat(path).unwrap();
+        }
+    }
+}
+
 #[test]
 fn of_local_files_the_answers_are_those_of_stat() {
     let dir = tempfile::tempdir().unwrap();

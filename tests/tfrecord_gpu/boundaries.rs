@@ -65,13 +65,13 @@ fn every_way(
 
 #[test]
 fn records_that_hold_records_are_not_taken_for_several() {
-    let bytes = file(&nested(60));
+    let bytes = file(&nested(21));
     for streams in STREAMS {
         let session = session(streams);
         {
             let gpu = Device::open(0).unwrap();
             // All of it; windows that end anywhere; windows of less than a header.
-            every_way(&gpu, &bytes, &schema(), &[1 << 20, 1000, 257, 5]);
+            every_way(&gpu, &bytes, &schema(), &[1 << 20, 257, 5]);
         }
         nothing_left(&session);
     }
@@ -101,11 +101,11 @@ fn files_without_records_and_with_empty_ones() {
     {
         let gpu = Device::open(0).unwrap();
         let optional = ExampleSchema::new().with(Feature::scalar("id", ValueType::Int64));
-        for records in [0, 1, 2, 40] {
+        for records in [0, 1, 40] {
             let bytes = file(&vec![Vec::new(); records]);
-            every_way(&gpu, &bytes, &optional, &[1 << 20, 40, 16, 3]);
+            every_way(&gpu, &bytes, &optional, &[1 << 20, 40, 3]);
         }
-        every_way(&gpu, &file(&records(60)), &all_kinds(), &[1 << 20, 4096]);
+        every_way(&gpu, &file(&records(40)), &all_kinds(), &[4096]);
     }
     nothing_left(&session);
 }
@@ -118,9 +118,16 @@ fn the_end_of_a_file_that_was_cut_is_the_hosts_error() {
         let gpu = Device::open(0).unwrap();
         let bytes = file(&nested(4));
         for end in 0..bytes.len() {
-            // All around the edges of records, and some within.
-            if end % 7 == 0 || end < 20 || bytes.len() - end < 20 {
-                every_way(&gpu, &bytes[..end], &schema(), &[1 << 20, 100]);
+            // All around the end of the last record but one, and some within.
+            let last = bytes.len() - end;
+            if end % 19 == 0 || end < 14 || (last % 3 == 0 && last < 100) {
+                compare(
+                    &gpu,
+                    &bytes[..end],
+                    &RecordOptions::new(),
+                    &schema(),
+                    |scan| scan.boundaries(Boundaries::Device).window_bytes(100),
+                );
             }
         }
     }
@@ -132,7 +139,7 @@ fn headers_that_are_wrong_are_the_hosts_error() {
     let session = session("eager");
     {
         let gpu = Device::open(0).unwrap();
-        let good = file(&nested(9));
+        let good = file(&nested(5));
         let lengths = [
             1u64 << 63,
             u64::MAX,
@@ -146,12 +153,12 @@ fn headers_that_are_wrong_are_the_hosts_error() {
             3,
         ];
         for length in lengths {
-            for behind in [&[][..], &[0; 2], &[7; 50]] {
+            for behind in [&[][..], &[7; 50]] {
                 let bytes = [&good[..], &header(length), behind].concat();
-                every_way(&gpu, &bytes, &schema(), &[1 << 20, 333]);
-                // As the first one.
-                every_way(&gpu, &bytes[good.len()..], &schema(), &[1 << 20]);
+                every_way(&gpu, &bytes, &schema(), &[333]);
             }
+            // As the first one.
+            every_way(&gpu, &header(length), &schema(), &[1 << 20]);
         }
         // Other files: a pointer of Git LFS, text, zeros.
         let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\nsize 12345\n";

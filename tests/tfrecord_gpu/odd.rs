@@ -36,7 +36,7 @@ fn any_encoding_of_an_example_is_read_as_by_the_host() {
         let gpu = Device::open(0).unwrap();
         let (mut rewritten, mut faults) = (0, 0);
         let strategy = proptest::collection::vec(wire::example(), 1..12);
-        cases(60, strategy, |records| {
+        cases(40, strategy, |records| {
             let (outcome, report) = compare(
                 &gpu,
                 &file(&records),
@@ -48,7 +48,7 @@ fn any_encoding_of_an_example_is_read_as_by_the_host() {
             faults += u32::from(outcome.error.is_some());
         });
         // Both were met.
-        assert!(rewritten > 20 && faults > 5, "{rewritten} {faults}");
+        assert!(rewritten > 20 && faults > 3, "{rewritten} {faults}");
     }
     nothing_left(&session);
 }
@@ -62,7 +62,7 @@ fn damaged_examples_are_refused_or_read_as_by_the_host() {
         let one = prop_oneof![wire::example().boxed(), (0u64..50).prop_map(record).boxed()];
         let strategy = (proptest::collection::vec(one, 1..6), damage);
         let (mut refused, mut by_gpu) = (0, 0);
-        cases(150, strategy, |(mut records, damage)| {
+        cases(60, strategy, |(mut records, damage)| {
             let target = records.len() / 2;
             for (how, at, value) in damage {
                 let bytes = &mut records[target];
@@ -88,7 +88,7 @@ fn damaged_examples_are_refused_or_read_as_by_the_host() {
                 by_gpu += report.gpu.rows;
             }
         });
-        assert!(refused > 30 && by_gpu > 100, "{refused} {by_gpu}");
+        assert!(refused > 15 && by_gpu > 40, "{refused} {by_gpu}");
     }
     nothing_left(&session);
 }
@@ -111,7 +111,7 @@ fn lengths_near_the_end_of_64_bits_lead_nowhere() {
         let gpu = Device::open(0).unwrap();
         let valid = example([("a", ints([1, 2, 3])), ("b", floats([1.0]))]);
         for at in 0..valid.len() {
-            for length in [u64::MAX, u64::MAX - 9, 1 << 63, (1 << 32) + 2] {
+            for length in [u64::MAX, (1 << 32) + 2] {
                 let mut varint = Vec::new();
                 prost::encoding::encode_varint(length, &mut varint);
                 let bad = [&valid[..at], &varint, &valid[at + 1..]].concat();
@@ -155,12 +155,12 @@ fn what_a_schema_does_not_take_is_the_hosts_error() {
             example([good[0].clone(), ("bytes", ints(too_long))]),
         ];
         for bad in bad {
-            let mut all = records(40);
-            all.insert(37, bad);
+            let mut all = records(6);
+            all.insert(4, bad);
             let bytes = file(&all);
             let options = RecordOptions::new();
             let (outcome, report) = compare(&gpu, &bytes, &options, &all_kinds(), |scan| scan);
-            assert_eq!(outcome.rows.num_rows(), 37, "{report}");
+            assert_eq!(outcome.rows.num_rows(), 4, "{report}");
             assert!(outcome.error.is_some());
             assert_eq!(report.reasons[0].0, "a record is not what is asked for");
         }

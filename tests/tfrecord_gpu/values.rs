@@ -68,18 +68,18 @@ pub(crate) fn records(count: u64) -> Vec<Vec<u8>> {
 
 #[test]
 fn columns_of_all_kinds_are_those_of_the_host() {
-    let bytes = file(&records(300));
+    let bytes = file(&records(120));
     for streams in STREAMS {
         let session = session(streams);
         {
             let gpu = Device::open(0).unwrap();
             let options = RecordOptions::new();
             let (outcome, report) = compare(&gpu, &bytes, &options, &all_kinds(), |scan| scan);
-            assert_eq!((outcome.rows.num_rows(), report.gpu.rows), (300, 300));
-            assert_eq!((report.gpu.batches, report.rewritten), (6, 0));
+            assert_eq!((outcome.rows.num_rows(), report.gpu.rows), (120, 120));
+            assert_eq!((report.gpu.batches, report.rewritten), (3, 0));
             let large = all_kinds().large_offsets(true);
             let (_, report) = compare(&gpu, &bytes, &options, &large, |scan| scan);
-            assert_eq!(report.gpu.rows, 300);
+            assert_eq!(report.gpu.rows, 120);
         }
         nothing_left(&session);
     }
@@ -87,7 +87,7 @@ fn columns_of_all_kinds_are_those_of_the_host() {
 
 #[test]
 fn no_race_and_no_access_outside_in_any_order_of_threads() {
-    let bytes = file(&records(40));
+    let bytes = file(&records(33));
     for order in ["in-order", "reversed", "shuffled:3", "apart"] {
         let mut session = session("lazy");
         session.set("CHECKS", "all");
@@ -99,7 +99,7 @@ fn no_race_and_no_access_outside_in_any_order_of_threads() {
                 .unwrap();
             let options = RecordOptions::new();
             let (_, report) = compare(&gpu, &bytes, &options, &all_kinds(), |scan| scan);
-            assert_eq!(report.gpu.rows, 40, "{order}");
+            assert_eq!(report.gpu.rows, 33, "{order}");
         }
         nothing_left(&session);
     }
@@ -110,7 +110,7 @@ fn gaps_between_buffers_stay_as_they_are() {
     let session = session("eager");
     {
         let gpu = DeviceOptions::default().guard(Guard::Gaps).open(0).unwrap();
-        for count in [1, 31, 32, 33, 64, 129] {
+        for count in [1, 31, 32, 33, 65] {
             let bytes = file(&records(count));
             compare(&gpu, &bytes, &RecordOptions::new(), &all_kinds(), |scan| {
                 scan

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use feedwater::tfrecord::{ExampleScan, RecordOptions, ShardSet};
+use feedwater::tfrecord::{
+    ExampleScan, ExampleSchema, Feature, RecordOptions, ShardSet, ValueType,
+};
 use feedwater::{parquet, safetensors};
 
 use crate::{Args, Outcome};
@@ -15,12 +17,15 @@ pub(crate) fn pq(args: &Args, path: &[PathBuf]) -> Outcome {
         scan = scan.threads(args.number("threads", 1));
     }
     let batches = scan.batches()?.collect::<Result<Vec<_>, _>>()?;
-    let bytes: usize = batches.iter().map(|batch| batch.get_array_memory_size()).sum();
+    let bytes: usize = batches
+        .iter()
+        .map(|batch| batch.get_array_memory_size())
+        .sum();
     let rows: usize = batches.iter().map(|batch| batch.num_rows()).sum();
     Ok((bytes as u64, rows as u64, 0))
 }
 
-/// `tf iterate|parse --file images|tiny [--batch ROWS]`, all files of that name in `tfrecord`.
+/// `tf iterate|parse --file images|tiny [--batch ROWS] [--views 1]`, all files of that name in `tfrecord`.
 pub(crate) fn tf(args: &Args, files: &[PathBuf]) -> Outcome {
     let set = ShardSet::of(files.iter().cloned()).open_with(args.options());
     let options = RecordOptions::new();
@@ -33,12 +38,25 @@ pub(crate) fn tf(args: &Args, files: &[PathBuf]) -> Outcome {
             }
         }
         Some("parse") => {
-            let mut scan = ExampleScan::of_shards(&set, &options).batch_rows(args.number("batch", 4096));
+            let mut scan =
+                ExampleScan::of_shards(&set, &options).batch_rows(args.number("batch", 4096));
             if args.get("threads").is_some() {
                 scan = scan.threads(args.number("threads", 1));
             }
+            if args.get("views").is_some() {
+                // The features that `tf.io.parse_example` is asked for beside it.
+                scan = scan.schema(
+                    ExampleSchema::new()
+                        .with(Feature::scalar("image", ValueType::BinaryView).required())
+                        .with(Feature::scalar("label", ValueType::Int64).required())
+                        .with(Feature::fixed("embedding", ValueType::Float32, [128]).required()),
+                );
+            }
             let batches = scan.batches()?.collect::<Result<Vec<_>, _>>()?;
-            bytes = batches.iter().map(|batch| batch.get_array_memory_size() as u64).sum();
+            bytes = batches
+                .iter()
+                .map(|batch| batch.get_array_memory_size() as u64)
+                .sum();
             items = batches.iter().map(|batch| batch.num_rows() as u64).sum();
         }
         _ => return Err("tf: iterate or parse".into()),
@@ -55,6 +73,9 @@ pub(crate) fn st(args: &Args, path: &[PathBuf]) -> Outcome {
         Some("in-order") => file.load().in_order().collect::<Result<_, _>>()?,
         _ => return Err("st: load, align or in-order".into()),
     };
-    let bytes = tensors.iter().map(|tensor| tensor.bytes().len() as u64).sum();
+    let bytes = tensors
+        .iter()
+        .map(|tensor| tensor.bytes().len() as u64)
+        .sum();
     Ok((bytes, tensors.len() as u64, 0))
 }

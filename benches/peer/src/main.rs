@@ -88,7 +88,9 @@ impl Args {
         // Memory that a hypervisor took back costs a fault of its own, many times that of the guest.
         let prime = self.number("prime", 0);
         if prime > 0 {
-            HostMemory::new(prime << 20).map_err(std::io::Error::from)?.populate();
+            HostMemory::new(prime << 20)
+                .map_err(std::io::Error::from)?
+                .populate();
             let _ = std::fs::write("/proc/self/clear_refs", "5");
         }
         Ok(())
@@ -234,7 +236,11 @@ fn copying(args: &Args, path: &[PathBuf]) -> Outcome {
     };
     let target = args.file("copy_dst.bin");
     let mut sink = SinkOptions::new().sync(sync).create(&target)?;
-    let report = copy(&args.options().open(path)?, &mut sink, &CopyOptions::default())?;
+    let report = copy(
+        &args.options().open(path)?,
+        &mut sink,
+        &CopyOptions::default(),
+    )?;
     sink.commit()?;
     Ok((report.bytes, 1, 0))
 }
@@ -255,7 +261,13 @@ fn peak_rss_mb() -> f64 {
     status
         .lines()
         .find_map(|line| line.strip_prefix("VmHWM:"))
-        .and_then(|line| line.trim().trim_end_matches(" kB").trim().parse::<f64>().ok())
+        .and_then(|line| {
+            line.trim()
+                .trim_end_matches(" kB")
+                .trim()
+                .parse::<f64>()
+                .ok()
+        })
         .map_or(0.0, |kib| kib / 1024.0)
 }
 

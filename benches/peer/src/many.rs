@@ -39,7 +39,8 @@ pub(crate) fn stat(args: &Args, files: &[PathBuf]) -> Outcome {
         Some("walk") => {
             for found in walk(args.file("small")).stat().engine(engine) {
                 let entry = found.result?;
-                if let Some(attributes) = entry.attributes.filter(|_| entry.kind == EntryKind::File) {
+                if let Some(attributes) = entry.attributes.filter(|_| entry.kind == EntryKind::File)
+                {
                     bytes += attributes.version.size;
                     items += 1;
                 }

@@ -19,6 +19,33 @@
 //! top-level columns of about the same weight, so that even a file of one row group is decoded by several threads; but a
 //! column of a row group is decoded by one.
 //!
+//! # On a GPU
+//! With the feature `cuda`, `Scan::on_device` gives the same rows and columns as Arrow arrays in the memory of an NVIDIA GPU,
+//! a batch for each row group. Pages are read and decompressed by threads of the host, of every codec, and copied to the
+//! device through pinned memory; there, kernels decode whole column chunks. What they do not decode, or find anything wrong
+//! with, the host decodes as above, and its array is copied, or its error is the answer: so whoever decodes, values and
+//! errors are the same. `DeviceBatches::report` says for each column who did it, and why.
+//!
+//! | decoded by the GPU | as far as |
+//! |---|---|
+//! | columns | flat: not in structs, lists or maps; required or optional |
+//! | physical types | BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE, FIXED_LEN_BYTE_ARRAY of any length but 0 |
+//! | Arrow types | all that the `parquet` crate makes of these but dictionaries: integers of 8 to 64 bits, floats of 16 to 64, dates, times, timestamps, durations, intervals, decimals of 32 to 256 bits, `FixedSizeBinary` |
+//! | encodings | PLAIN, both dictionary encodings, also mixed with PLAIN in a chunk; RLE of booleans; BYTE_STREAM_SPLIT |
+//! | pages | versions 1 and 2, with and without checksums, which the host compares |
+//! | rows | whole row groups |
+//!
+//! | decoded by the host | because |
+//! |---|---|
+//! | strings and binaries, and dictionaries of them; structs, lists, maps; DELTA encodings | there are no kernels for them yet |
+//! | scans with a predicate; row groups of which only some rows are wanted | the host evaluates and cuts |
+//! | chunks with anything odd: levels in BIT_PACKED, pages without entries before others, sizes that their headers do not have right, bytes behind the last value | the kernels take nothing that the `parquet` crate might not |
+//! | columns of less than 64 KiB in a row group, unless `Processor::Gpu` is asked for | a launch costs more; this figure was not measured |
+//! | row groups that take more than half of the memory that may be used (`DeviceScan::memory`) | they come in smaller batches |
+//!
+//! The device's memory is counted by rows and widths, and the decompressed pages of one row group; two row groups are decoded
+//! or wait at once.
+//!
 //! # What is not read
 //! These are [`UnsupportedFeature`](crate::ErrorKind::UnsupportedFeature), with the column and the offset of the page where it
 //! is about one: encryption; the codec LZO; pages of Hadoop's LZ4 codec in several frames, of which a later one is not larger
@@ -33,6 +60,8 @@ mod checked;
 mod explain;
 mod failure;
 mod filter;
+#[cfg(feature = "cuda")]
+mod gpu;
 mod job;
 mod metadata;
 mod pages;
@@ -46,6 +75,10 @@ mod write;
 
 pub use batches::{BatchStream, Batches};
 pub use explain::{ColumnChunkPlan, Plan, RowGroupPlan, ScanReport};
+#[cfg(feature = "cuda")]
+pub use gpu::{
+    DeviceBatches, DeviceColumnPlan, DeviceColumnReport, DevicePlan, DeviceScan, DeviceScanReport,
+};
 pub use metadata::Metadata;
 pub use scan::{Scan, scan};
 pub use source::{Source, SourceStream};

@@ -9,8 +9,10 @@ use arrow_array::{
 };
 use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef};
+use bytes::Bytes;
 
 use super::schema::{DefaultValues, Feature, Missing, Shape, ValueType};
+use super::views::Views;
 use crate::format::tfrecord::example::{
     Kind, Pieces, Place, WireError, bytes_values, feature, push_floats, push_int64s, steps,
 };
@@ -81,6 +83,13 @@ impl Column {
                 nulls.append(found || self.leaf.missing != Missing::Null);
                 Ok(())
             }
+        }
+    }
+
+    /// The values of the next rows lie in `block`, as far as is known.
+    pub(super) fn read_from(&mut self, block: &Bytes) {
+        if let Values::BinaryView(views) | Values::Utf8View(views) = &mut self.leaf.values {
+            views.read_from(block);
         }
     }
 
@@ -303,6 +312,8 @@ enum Values {
     UInt8(Vec<u8>, Vec<i64>),
     Binary(Binary),
     Utf8(Binary),
+    BinaryView(Views),
+    Utf8View(Views),
 }
 
 #[derive(Debug)]
@@ -324,6 +335,8 @@ impl Values {
             ValueType::UInt8 => Values::UInt8(Vec::new(), Vec::new()),
             ValueType::Binary => Values::Binary(binary()),
             ValueType::Utf8 => Values::Utf8(binary()),
+            ValueType::BinaryView => Values::BinaryView(Views::default()),
+            ValueType::Utf8View => Values::Utf8View(Views::default()),
         }
     }
 
@@ -335,6 +348,7 @@ impl Values {
             Values::Int32(values, _) => values.len(),
             Values::UInt8(values, _) => values.len(),
             Values::Binary(binary) | Values::Utf8(binary) => binary.ends.len(),
+            Values::BinaryView(views) | Values::Utf8View(views) => views.len(),
         }
     }
 
@@ -348,6 +362,7 @@ impl Values {
                 Offsets::Small { .. } => 4,
                 Offsets::Large(_) => 8,
             },
+            Values::BinaryView(_) | Values::Utf8View(_) => 16,
         }
     }
 
@@ -379,6 +394,18 @@ impl Values {
                     binary.push(value)?;
                 }
             }
+            Values::BinaryView(views) => {
+                for value in bytes_values(place, lists) {
+                    views.push(value?)?;
+                }
+            }
+            Values::Utf8View(views) => {
+                for value in bytes_values(place, lists) {
+                    let value = value?;
+                    std::str::from_utf8(value).map_err(|_| Fault::Utf8)?;
+                    views.push(value)?;
+                }
+            }
         }
         Ok(())
     }
@@ -393,6 +420,11 @@ impl Values {
             Values::Binary(binary) | Values::Utf8(binary) => {
                 for _ in 0..count {
                     binary.push(&[])?;
+                }
+            }
+            Values::BinaryView(views) | Values::Utf8View(views) => {
+                for _ in 0..count {
+                    views.push(&[])?;
                 }
             }
         }
@@ -411,6 +443,14 @@ impl Values {
                     binary.push(value)?;
                 }
             }
+            (
+                Values::BinaryView(views) | Values::Utf8View(views),
+                DefaultValues::Bytes(default),
+            ) => {
+                for value in default {
+                    views.push(value)?;
+                }
+            }
             // Of another type: the schema refuses it.
             _ => return Err(Fault::Missing),
         }
@@ -427,6 +467,7 @@ impl Values {
                 binary.ends.truncate(len);
                 binary.bytes.truncate(binary.ends.last());
             }
+            Values::BinaryView(views) | Values::Utf8View(views) => views.truncate(len),
         }
     }
 
@@ -436,6 +477,8 @@ impl Values {
             Values::Int64(values) => primitive::<Int64Type>(values, nulls),
             Values::Int32(values, _) => primitive::<Int32Type>(values, nulls),
             Values::UInt8(values, _) => primitive::<UInt8Type>(values, nulls),
+            Values::BinaryView(views) => views.finish(false, nulls),
+            Values::Utf8View(views) => views.finish(true, nulls),
             Values::Binary(binary) => {
                 let bytes = Buffer::from_vec(take_values(&mut binary.bytes));
                 Ok(match &mut binary.ends {

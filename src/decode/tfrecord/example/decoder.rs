@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{ArrowError, SchemaRef};
+use bytes::Bytes;
 
 use super::column::{Column, Fault};
 use super::keys::Keys;
@@ -15,7 +16,7 @@ use crate::format::tfrecord::example::{Pieces, Place, WireError, check_feature, 
 /// Decodes `tf.train.Example`s or `SequenceExample`s, one record a row, into the columns of an [`ExampleSchema`].
 ///
 /// For records that come from elsewhere than a reader of this crate. It walks the wire format without building messages: each
-/// value is copied once, from the record to its column. What the encoding rules of protobuf say holds: features in any order, the last
+/// value is copied once, from the record to its column, or with [`read_from`](Self::read_from) not at all where views are asked for. What the encoding rules of protobuf say holds: features in any order, the last
 /// of several with the same name, unknown fields skipped, packed values and others, and parts of a message merged. It is strict
 /// where readers of protobuf differ: a known field of another wire type and a varint of more than 64 bits are errors. It is lenient in one way: a
 /// feature that the schema does not name is skipped by its length and not looked into.
@@ -117,6 +118,31 @@ impl ExampleDecoder {
     /// Most bytes that an example of no bytes takes.
     pub(super) fn row_bytes(&self) -> usize {
         self.row_bytes
+    }
+
+    /// The next examples lie in `block`: columns of views then point into it, and keep it. Values of examples that lie
+    /// elsewhere are copied, as all are before this is called.
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use feedwater::tfrecord::{ExampleDecoder, ExampleSchema, Feature, ValueType};
+    ///
+    /// # let example = b"\x0a\x18\x0a\x16\x0a\x01x\x12\x11\x0a\x0f\x0a\x0d0123456789abc".to_vec();
+    /// let schema = ExampleSchema::new().with(Feature::scalar("x", ValueType::BinaryView));
+    /// let mut decoder = ExampleDecoder::new(&schema)?;
+    /// let block = Bytes::from(example);
+    /// decoder.read_from(&block);
+    /// decoder.push(&block)?;
+    /// let batch = decoder.finish()?;
+    /// # let views = batch.column(0).as_any().downcast_ref::<arrow_array::BinaryViewArray>().unwrap();
+    /// # assert_eq!(views.value(0), b"0123456789abc");
+    /// # assert!(block.as_ptr_range().contains(&views.value(0).as_ptr()));
+    /// # Ok::<(), feedwater::Error>(())
+    /// ```
+    pub fn read_from(&mut self, block: &Bytes) {
+        for column in &mut self.columns {
+            column.read_from(block);
+        }
     }
 
     /// Decodes one example as the next row. `false`: it was not, as offsets of 32 bits do not reach that far in one batch;

@@ -11,6 +11,7 @@ mod pool;
 mod pull;
 mod scan;
 mod schema;
+mod views;
 
 pub use decoder::ExampleDecoder;
 pub use encoder::ExampleEncoder;

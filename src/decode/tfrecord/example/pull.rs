@@ -141,6 +141,7 @@ impl Job {
         let mut batches = Vec::new();
         let mut error = self.error;
         'records: for (frames, range) in self.parts {
+            decoder.read_from(frames.block());
             for at in range {
                 let Some(record) = frames.get(at) else {
                     continue;

@@ -73,6 +73,11 @@ pub enum ValueType {
     Binary,
     /// `bytes_list`, with an error for a value that is not UTF-8.
     Utf8,
+    /// `bytes_list` as `BinaryView`: values of more than 12 bytes are not copied, they stay in the memory that the file was read
+    /// into, which the batch keeps. For images and other large values that are looked at soon.
+    BinaryView,
+    /// The same as `Utf8View`, with an error for a value that is not UTF-8.
+    Utf8View,
 }
 
 /// Values that stand where an example does not have a feature; see [`Feature::or_default`].
@@ -83,7 +88,7 @@ pub enum DefaultValues {
     Float(Vec<f32>),
     /// For the integer types.
     Int64(Vec<i64>),
-    /// For [`ValueType::Binary`] and [`ValueType::Utf8`].
+    /// For [`ValueType::Binary`], [`ValueType::Utf8`] and their views.
     Bytes(Vec<Vec<u8>>),
 }
 
@@ -282,8 +287,8 @@ impl Feature {
                 _ => false,
             },
             DefaultValues::Bytes(values) => match self.values {
-                ValueType::Binary => true,
-                ValueType::Utf8 => values
+                ValueType::Binary | ValueType::BinaryView => true,
+                ValueType::Utf8 | ValueType::Utf8View => values
                     .iter()
                     .all(|value| std::str::from_utf8(value).is_ok()),
                 _ => false,
@@ -362,7 +367,9 @@ impl ValueType {
         match self {
             ValueType::Float32 => Kind::Float,
             ValueType::Int64 | ValueType::Int32 | ValueType::UInt8 => Kind::Int64,
-            ValueType::Binary | ValueType::Utf8 => Kind::Bytes,
+            ValueType::Binary | ValueType::Utf8 | ValueType::BinaryView | ValueType::Utf8View => {
+                Kind::Bytes
+            }
         }
     }
 
@@ -376,6 +383,8 @@ impl ValueType {
             ValueType::Binary => DataType::Binary,
             ValueType::Utf8 if large => DataType::LargeUtf8,
             ValueType::Utf8 => DataType::Utf8,
+            ValueType::BinaryView => DataType::BinaryView,
+            ValueType::Utf8View => DataType::Utf8View,
         }
     }
 }

@@ -107,13 +107,17 @@ KERNEL(choices)(const u32 *in, u32 *out) {
 KERNEL(local_table)(const u32 *in, u32 *out) {
     u32 t = blockIdx.x * blockDim.x + threadIdx.x;
     u32 order[16];
+    // Not unrolled: which loads of known places the compiler joins depends on where its own memory lies.
+#pragma unroll 1
     for (u32 i = 0; i < 16; i++) order[i] = i;
+#pragma unroll 1
     for (u32 i = 15; i > 0; i--) {
         u32 j = (in[t] >> i) % (i + 1), swap = order[i];
         order[i] = order[j];
         order[j] = swap;
     }
     u32 y = 0;
+#pragma unroll 1
     for (u32 i = 0; i < 16; i++) y = y * 17 + order[i];
     out[t] = y;
 }

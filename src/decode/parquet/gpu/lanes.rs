@@ -1,0 +1,356 @@
+//! A scan at work: two lanes that take row groups in turn, so that one decompresses while the device decodes the other's.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::group::{Decoded, Groups};
+use crate::cuda::Stream;
+use crate::decode::device::DeviceBatch;
+use crate::decode::parquet::batches::Batches;
+use crate::decode::parquet::explain::Plan;
+use crate::decode::parquet::job::Done;
+use crate::decode::wait::drive;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::parquet::{GroupPlan, Pieces, ReadPlan};
+use crate::reader::Pending;
+
+/// Row groups that are worked on, or wait to be taken.
+pub(super) const LANES: usize = 2;
+
+/// Batches of one item that wait to be taken.
+const WAITING: usize = 2;
+
+/// Most rows of a batch that the host decodes, where it decodes whole row groups.
+const HOST_ROWS: u64 = 1 << 20;
+
+/// Row groups that are decoded one after the other.
+#[derive(Debug)]
+pub(super) enum Item {
+    /// This one, with the kernels.
+    Group(usize),
+    /// These, by the host alone: why.
+    Host(Range<usize>, Arc<str>),
+}
+
+/// The work of a scan, and its queue.
+pub(super) struct Lanes {
+    pub(super) groups: Groups,
+    explanation: Plan,
+    items: Vec<Item>,
+    state: Mutex<State>,
+    reads: Mutex<Reads>,
+    /// For lanes: something was taken, or it is over.
+    room: Condvar,
+    /// For the consumer.
+    ready: Condvar,
+    pub(super) done: Arc<Done>,
+}
+
+struct State {
+    /// The next item to begin.
+    next: usize,
+    /// Items before it were taken whole.
+    head: usize,
+    slots: Vec<Slot>,
+    ended: bool,
+}
+
+impl State {
+    /// Goes on to the first item that is not taken whole.
+    fn advance(&mut self) {
+        let taken = |slot: &Slot| slot.done && slot.failed.is_none() && slot.batches.is_empty();
+        while self.slots.get(self.head).is_some_and(taken) {
+            self.head += 1;
+        }
+    }
+}
+
+#[derive(Default)]
+struct Slot {
+    batches: VecDeque<DeviceBatch>,
+    failed: Option<Error>,
+    done: bool,
+}
+
+/// Bytes that were asked for.
+#[derive(Default)]
+struct Reads {
+    pending: BTreeMap<usize, Pending>,
+    /// Row groups before it were asked for, or need no asking.
+    next: usize,
+    held: u64,
+}
+
+impl Lanes {
+    pub(super) fn new(groups: Groups, explanation: Plan, items: Vec<Item>) -> Self {
+        Lanes {
+            state: Mutex::new(State {
+                next: 0,
+                head: 0,
+                slots: items.iter().map(|_| Slot::default()).collect(),
+                ended: false,
+            }),
+            groups,
+            explanation,
+            items,
+            reads: Mutex::default(),
+            room: Condvar::new(),
+            ready: Condvar::new(),
+            done: Arc::default(),
+        }
+    }
+
+    /// How many lanes have something to do.
+    pub(super) fn count(&self) -> usize {
+        self.items.len().min(LANES)
+    }
+
+    /// Ends the work as soon as the lanes see it.
+    pub(super) fn stop(&self) {
+        self.groups.stopped.store(true, Ordering::Release);
+        let mut state = self.lock();
+        state.ended = true;
+        let left: Vec<_> = state
+            .slots
+            .iter_mut()
+            .map(|slot| std::mem::take(&mut slot.batches))
+            .collect();
+        drop(state);
+        drop(left);
+        self.room.notify_all();
+        self.ready.notify_all();
+    }
+
+    /// The next batch, waited for.
+    pub(super) fn next(&self) -> Option<Result<DeviceBatch>> {
+        let mut state = self.lock();
+        loop {
+            if state.ended {
+                return None;
+            }
+            let head = state.head;
+            let Some(slot) = state.slots.get_mut(head) else {
+                state.ended = true;
+                return None;
+            };
+            if let Some(batch) = slot.batches.pop_front() {
+                state.advance();
+                drop(state);
+                self.room.notify_all();
+                return Some(Ok(batch));
+            }
+            if let Some(error) = slot.failed.take() {
+                drop(state);
+                self.stop();
+                return Some(Err(error));
+            }
+            state = self
+                .ready
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// What a lane does.
+    pub(super) fn work(&self, stream: &Stream) {
+        while let Some(at) = self.take() {
+            let leaving = Leaving { lanes: self, at };
+            let outcome = match self.items.get(at) {
+                Some(Item::Group(group)) => self.group(at, *group, stream),
+                Some(Item::Host(groups, why)) => self.host(at, groups.clone(), why, HOST_ROWS),
+                None => Ok(()),
+            };
+            std::mem::forget(leaving);
+            self.finish(at, outcome.err());
+        }
+    }
+
+    /// The next item, once it is its turn.
+    fn take(&self) -> Option<usize> {
+        let mut state = self.lock();
+        loop {
+            if state.ended || state.next >= self.items.len() {
+                return None;
+            }
+            if state.next < state.head + LANES {
+                state.next += 1;
+                return Some(state.next - 1);
+            }
+            state = self
+                .room
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Queues a batch; `false`: nobody wants it.
+    fn push(&self, at: usize, batch: DeviceBatch) -> bool {
+        let mut state = self.lock();
+        loop {
+            if state.ended {
+                return false;
+            }
+            match state.slots.get_mut(at) {
+                Some(slot) if slot.batches.len() < WAITING => {
+                    slot.batches.push_back(batch);
+                    break;
+                }
+                Some(_) => {}
+                None => return false,
+            }
+            state = self
+                .room
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(state);
+        self.ready.notify_all();
+        true
+    }
+
+    fn finish(&self, at: usize, failed: Option<Error>) {
+        let mut state = self.lock();
+        if let Some(slot) = state.slots.get_mut(at) {
+            slot.failed = failed.map(|error| error.named(&self.groups.task.name));
+            slot.done = true;
+        }
+        state.advance();
+        drop(state);
+        self.room.notify_all();
+        self.ready.notify_all();
+    }
+
+    fn group(&self, at: usize, number: usize, stream: &Stream) -> Result<()> {
+        let Some(group) = self.groups.task.plan.groups.get(number) else {
+            return Ok(());
+        };
+        let Some(pieces) = self.bytes(number, group)? else {
+            return Ok(());
+        };
+        let decoded = self.groups.decode(stream, group, &pieces);
+        drop(pieces);
+        self.release(group);
+        let why = match decoded {
+            Ok(Decoded::Batch(batch)) => {
+                self.push(at, batch);
+                return Ok(());
+            }
+            Ok(Decoded::Stopped) => return Ok(()),
+            Ok(Decoded::Divide(why)) => why,
+            Err(error) if matches!(error.kind(), ErrorKind::OutOfMemory { .. }) => {
+                self.groups.gpu.trim();
+                error.to_string().into()
+            }
+            Err(error) => return Err(error),
+        };
+        // As many rows as fit twice, since one batch waits while the next is made.
+        let bytes: u64 = self.groups.bytes_of(group);
+        let each = (bytes / group.count.max(1)).max(1);
+        let rows = (self.groups.memory / each / 4).clamp(1, HOST_ROWS);
+        self.host(at, number..number + 1, &why, rows)
+    }
+
+    /// Decodes row groups by the host alone.
+    fn host(&self, at: usize, groups: Range<usize>, why: &Arc<str>, rows: u64) -> Result<()> {
+        let mut task = self.groups.task.clone();
+        let these = task.plan.groups.get(groups);
+        let these = these.unwrap_or_default().to_vec();
+        let count = these.len();
+        task.plan = Arc::new(ReadPlan {
+            groups: these,
+            skips: Vec::new(),
+            rows_asked: 0,
+            index_bytes: 0,
+        });
+        task.batch_rows = rows;
+        task.in_order = true;
+        let mut batches = Batches::start(task, self.explanation.clone(), self.groups.threads)?;
+        for batch in batches.by_ref() {
+            let batch = DeviceBatch::upload(&self.groups.gpu, &batch?)?;
+            if !self.push(at, batch) {
+                return Ok(());
+            }
+        }
+        let report = batches.report();
+        self.done
+            .requests
+            .fetch_add(report.requests, Ordering::Relaxed);
+        self.done.bytes.fetch_add(report.bytes, Ordering::Relaxed);
+        let mut tally = self.groups.tally();
+        for root in &self.groups.roots {
+            for _ in 0..count {
+                tally.by_host(&root.name, why);
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes of a row group, waited for; those of the next ones are asked for as far as the window allows. `None` if it is over.
+    fn bytes(&self, number: usize, group: &GroupPlan) -> Result<Option<Arc<Pieces>>> {
+        let pending = {
+            let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+            self.ask(&mut reads, number);
+            reads.pending.remove(&number)
+        };
+        let Some(pending) = pending else {
+            return Err(Error::new(ErrorKind::Abandoned));
+        };
+        let stopped = || self.groups.is_stopped().then_some(());
+        let Ok(blocks) = drive(pending, stopped) else {
+            return Ok(None);
+        };
+        let pieces = self.groups.task.pieces(group, blocks?);
+        pieces.map(Some)
+    }
+
+    /// Asks for the bytes up to row group `number` in any case, and for more of them within the window.
+    fn ask(&self, reads: &mut Reads, number: usize) {
+        let task = &self.groups.task;
+        let wanted = self.items.iter().filter_map(|item| match item {
+            Item::Group(group) => Some(*group),
+            Item::Host(..) => None,
+        });
+        // In the order of the items, which is that of the plan.
+        for next in wanted
+            .skip_while(|next| *next < reads.next)
+            .collect::<Vec<_>>()
+        {
+            let Some(group) = task.plan.groups.get(next) else {
+                continue;
+            };
+            let bytes = group.bytes_read();
+            let fits = reads.held.saturating_add(bytes) <= task.window;
+            let near = next <= number || fits && next <= number + LANES;
+            if !near {
+                return;
+            }
+            reads.held = reads.held.saturating_add(bytes);
+            reads.pending.insert(next, task.submit(group, &self.done));
+            reads.next = next + 1;
+        }
+    }
+
+    fn release(&self, group: &GroupPlan) {
+        let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        reads.held = reads.held.saturating_sub(group.bytes_read());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A lane that unwinds: who waits for its item has to hear of it.
+struct Leaving<'a> {
+    lanes: &'a Lanes,
+    at: usize,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        let error = Error::new(ErrorKind::Abandoned);
+        self.lanes.finish(self.at, Some(error));
+    }
+}

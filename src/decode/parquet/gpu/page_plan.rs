@@ -1,0 +1,358 @@
+//! From the pages of a column chunk to what the kernels are told, and where on the device each page goes.
+
+use std::ops::Range;
+
+use parquet::basic::{Compression, Encoding as Stored};
+use parquet::file::metadata::ColumnChunkMetaData;
+
+use super::shape::LeafShape;
+use crate::cuda::columns::{Column, Convert, Encoding, Page, Values};
+use crate::format::parquet::{
+    DataPage, DictionaryPage, PageFault, PageLevels, PageList, least_bits,
+};
+
+/// Pages begin at multiples of this on the device.
+const ALIGN: u64 = 64;
+
+/// Zeros behind the last page: kernels read whole words.
+const PADDING: u64 = 64;
+
+/// The memory of pages on the device, as far as it is given out.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Arena {
+    end: u64,
+}
+
+impl Arena {
+    /// Room for `len` bytes.
+    fn take(&mut self, len: usize) -> Range<u64> {
+        let start = self.end.next_multiple_of(ALIGN);
+        self.end = start + len as u64;
+        start..self.end
+    }
+
+    /// Bytes of all of it.
+    pub(super) fn len(&self) -> u64 {
+        self.end.next_multiple_of(ALIGN) + PADDING
+    }
+}
+
+/// A column chunk that the kernels decode.
+#[derive(Debug)]
+pub(super) struct ChunkPlan {
+    /// What the kernels are told.
+    pub(super) column: Column,
+    /// Its pages, in the order of the arena.
+    pub(super) bodies: Vec<Body>,
+}
+
+/// A page on its way to the device.
+#[derive(Clone, Debug)]
+pub(super) struct Body {
+    /// Its bytes in the chunk.
+    pub(super) stored: Range<usize>,
+    /// Whether there is a codec to undo.
+    pub(super) compressed: bool,
+    /// Bytes at its start that are not compressed in any case.
+    pub(super) plain: usize,
+    /// Its place in the arena.
+    pub(super) place: Range<u64>,
+    pub(super) crc: Option<u32>,
+    /// Bytes of its header, in front of it.
+    pub(super) header: usize,
+}
+
+impl ChunkPlan {
+    /// Plans `chunk`, whose bytes are `bytes`, and of which all rows are wanted.
+    ///
+    /// # Errors
+    /// Why the kernels do not decode it, in words. Who decodes it instead also finds out what is wrong with it, if something is.
+    pub(super) fn of(
+        shape: &LeafShape,
+        chunk: &ColumnChunkMetaData,
+        bytes: &[u8],
+        rows: u64,
+        arena: &mut Arena,
+    ) -> Result<Self, String> {
+        let codec = chunk.compression();
+        let bits = least_bits(chunk.column_type(), chunk.column_descr().type_length());
+        let mut list = PageList::of(bytes, codec, bits).map_err(|fault| match fault {
+            PageFault::Malformed(what) | PageFault::Unsupported(what) => what,
+        })?;
+        // A page without entries ends a column for the crate's reader, so it never sees one that is last.
+        while list.pages.last().is_some_and(|page| page.entries == 0) {
+            list.pages.pop();
+        }
+        if list.entries != rows {
+            return Err(format!("{} entries for {rows} rows", list.entries));
+        }
+        let mut end = 0;
+        let mut header = |body: &Range<usize>| {
+            let header = body.start.saturating_sub(end);
+            end = body.end;
+            header
+        };
+        let is_stored = codec == Compression::UNCOMPRESSED;
+        // Columns without a page that needs it: the crate would decode it all the same.
+        let mut bodies = Vec::with_capacity(list.pages.len() + 1);
+        let mut dictionary = None;
+        if let Some(page) = &list.dictionary {
+            let place = arena.take(page.uncompressed);
+            checked_dictionary(shape, chunk, page)?;
+            let header = header(&page.body);
+            bodies.push(Body {
+                stored: page.body.clone(),
+                compressed: !is_stored,
+                plain: 0,
+                place: place.clone(),
+                crc: page.crc,
+                header,
+            });
+            dictionary = Some((place, u64::from(page.entries)));
+        }
+        let mut pages = Vec::with_capacity(list.pages.len());
+        for page in &list.pages {
+            let encoding = encoding_of(shape, page.encoding)?;
+            if encoding == Encoding::Dictionary && dictionary.is_none() {
+                return Err("indices without a dictionary".into());
+            }
+            if page.entries == 0 {
+                return Err("a page without entries before others".into());
+            }
+            let (v1, plain, nulls) = levels_of(shape, page)?;
+            let compressed = !is_stored
+                && !matches!(
+                    page.levels,
+                    PageLevels::V2 {
+                        compressed: false,
+                        ..
+                    }
+                );
+            let len = page.uncompressed;
+            if !compressed && len != page.body.len() {
+                return Err(format!(
+                    "a page that is not compressed has {} bytes, {len} by its header",
+                    page.body.len()
+                ));
+            }
+            let place = arena.take(len);
+            let header = header(&page.body);
+            bodies.push(Body {
+                stored: page.body.clone(),
+                compressed,
+                plain: plain as usize,
+                place: place.clone(),
+                crc: page.crc,
+                header,
+            });
+            pages.push(Page {
+                body: place,
+                v1,
+                def_len: plain,
+                entries: u64::from(page.entries),
+                encoding,
+                nulls,
+            });
+        }
+        let column = Column {
+            values: shape.values,
+            nullable: shape.nullable,
+            dictionary,
+            pages,
+            convert: shape.convert,
+        };
+        Ok(ChunkPlan { column, bodies })
+    }
+}
+
+/// Whether the dictionary is one that the crate takes, and has all of its entries.
+fn checked_dictionary(
+    shape: &LeafShape,
+    chunk: &ColumnChunkMetaData,
+    page: &DictionaryPage,
+) -> Result<(), String> {
+    let len = page.uncompressed as u64;
+    if chunk.compression() == Compression::UNCOMPRESSED && page.body.len() as u64 != len {
+        return Err("a dictionary of another size than its header says".into());
+    }
+    if !matches!(page.encoding, Stored::PLAIN | Stored::PLAIN_DICTIONARY) {
+        return Err(format!("a dictionary in {}", page.encoding));
+    }
+    let Values::Fixed { width } = shape.values else {
+        return Err("a dictionary of booleans".into());
+    };
+    if len != u64::from(page.entries) * u64::from(width) {
+        return Err(format!(
+            "{len} bytes of a dictionary of {} entries",
+            page.entries
+        ));
+    }
+    Ok(())
+}
+
+/// The encoding of a page's values, if the kernels have it.
+fn encoding_of(shape: &LeafShape, encoding: Stored) -> Result<Encoding, String> {
+    let is_boolean = shape.values == Values::Boolean;
+    // The crate has it for INT96 neither.
+    let is_split = !is_boolean && !matches!(shape.convert, Convert::Int96 { .. });
+    match encoding {
+        Stored::PLAIN => Ok(Encoding::Plain),
+        Stored::PLAIN_DICTIONARY | Stored::RLE_DICTIONARY if !is_boolean => {
+            Ok(Encoding::Dictionary)
+        }
+        Stored::RLE if is_boolean => Ok(Encoding::Rle),
+        Stored::BYTE_STREAM_SPLIT if is_split => Ok(Encoding::ByteStreamSplit),
+        other => Err(format!("the encoding {other}")),
+    }
+}
+
+/// Whether a page is one of version 1, the bytes of its levels if not, and its nulls if it says.
+fn levels_of(shape: &LeafShape, page: &DataPage) -> Result<(bool, u32, Option<u64>), String> {
+    match page.levels {
+        PageLevels::V1 { definition, .. } => {
+            if shape.nullable && definition != Stored::RLE {
+                return Err(format!("levels in {definition}"));
+            }
+            Ok((true, 0, None))
+        }
+        PageLevels::V2 {
+            definition,
+            repetition,
+            nulls,
+            ..
+        } => {
+            // How many rows it says to have, the crate does not look at where each entry is one.
+            if repetition > 0 {
+                return Err("a page of lists in a column without".into());
+            }
+            if !shape.nullable && (definition > 0 || nulls > 0) {
+                return Err("a page with nulls in a column without".into());
+            }
+            Ok((false, definition, Some(u64::from(nulls))))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_schema::{DataType, Field};
+
+    use super::*;
+    use crate::decode::parquet::checked::tests::{RLE, chunk, header};
+
+    /// The encoding BIT_PACKED of levels.
+    const PACKED: i32 = 4;
+
+    fn shape(chunk: &ColumnChunkMetaData) -> LeafShape {
+        let nullable = chunk.column_descr().max_def_level() > 0;
+        let field = Field::new("n", DataType::Int32, nullable);
+        LeafShape::of(chunk.column_descr(), &field).unwrap()
+    }
+
+    /// A page of 4-byte values in PLAIN, without levels.
+    fn page(values: i32, stored: usize, levels: [i32; 2]) -> Vec<u8> {
+        let mut page = header(values as usize * 4, stored, values, levels);
+        page.extend(vec![7; stored]);
+        page
+    }
+
+    fn planned(
+        pages: &[Vec<u8>],
+        nullable: bool,
+        codec: Compression,
+        rows: u64,
+    ) -> Result<(ChunkPlan, u64), String> {
+        let bytes = pages.concat();
+        let chunk = chunk(i16::from(nullable), codec, bytes.len());
+        let mut arena = Arena::default();
+        arena.take(3);
+        let plan = ChunkPlan::of(&shape(&chunk), &chunk, &bytes, rows, &mut arena)?;
+        Ok((plan, arena.len()))
+    }
+
+    #[test]
+    fn pages_have_places_of_their_own() {
+        let pages = [page(3, 12, [RLE; 2]), page(20, 80, [RLE; 2])];
+        let (plan, arena) = planned(&pages, false, Compression::UNCOMPRESSED, 23).unwrap();
+        let places: Vec<_> = plan.bodies.iter().map(|body| body.place.clone()).collect();
+        assert_eq!(places, [64..76, 128..208]);
+        // Up to a multiple of 64, and 64 behind that.
+        assert_eq!(arena, 320);
+        let header = pages[0].len() - 12;
+        assert_eq!(plan.bodies[0].header, header);
+        assert_eq!(plan.bodies[0].stored, header..header + 12);
+        assert!(!plan.bodies[0].compressed);
+        let column = &plan.column;
+        assert_eq!((column.rows(), column.nullable), (23, false));
+        assert_eq!(column.pages[1].body, places[1]);
+        assert_eq!(column.pages[1].entries, 20);
+        assert!(column.pages[1].v1 && column.pages[1].nulls.is_none());
+        // An empty page at the end is not read by the crate, nor here.
+        let pages = [page(3, 12, [RLE; 2]), page(0, 0, [RLE; 2])];
+        let (plan, _) = planned(&pages, false, Compression::UNCOMPRESSED, 3).unwrap();
+        assert_eq!(plan.column.pages.len(), 1);
+        // A codec gives pages the length that they promise.
+        let (plan, _) = planned(&[page(5, 9, [RLE; 2])], true, Compression::SNAPPY, 5).unwrap();
+        assert_eq!(
+            (plan.bodies[0].place.clone(), plan.bodies[0].compressed),
+            (64..84, true)
+        );
+    }
+
+    #[test]
+    fn what_is_odd_is_left_to_the_host() {
+        let none = Compression::UNCOMPRESSED;
+        let right = || page(3, 12, [RLE; 2]);
+        for (pages, nullable, codec, rows, why) in [
+            (vec![right()], false, none, 4, "3 entries for 4 rows"),
+            (
+                vec![right(), right()],
+                false,
+                none,
+                3,
+                "6 entries for 3 rows",
+            ),
+            (
+                vec![page(0, 0, [RLE; 2]), right()],
+                false,
+                none,
+                3,
+                "a page without entries before others",
+            ),
+            (
+                vec![page(3, 12, [PACKED; 2])],
+                true,
+                none,
+                3,
+                "levels in BIT_PACKED",
+            ),
+            (
+                vec![page(3, 11, [RLE; 2])],
+                false,
+                none,
+                3,
+                "11 bytes, 12 by its header",
+            ),
+            (
+                vec![page(3, 12, [RLE; 2])[..20].to_vec()],
+                false,
+                none,
+                3,
+                "the page at byte 0",
+            ),
+            (
+                vec![page(300, 1, [RLE; 2])],
+                false,
+                Compression::SNAPPY,
+                300,
+                "more than SNAPPY",
+            ),
+            (vec![], false, none, 1, "0 entries for 1 rows"),
+        ] {
+            let error = planned(&pages, nullable, codec, rows).unwrap_err();
+            assert!(error.contains(why), "{error}, not {why}");
+        }
+        // Columns without levels may name the encoding, as many writers do.
+        planned(&[page(3, 12, [PACKED; 2])], false, none, 3).unwrap();
+    }
+}

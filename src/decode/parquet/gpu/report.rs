@@ -1,0 +1,158 @@
+//! Which columns were decoded by whom, and why, for people.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::decode::parquet::explain::Plan;
+
+/// What a scan to the memory of a GPU is going to read, and who is to decode it. `Display` is a table.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DevicePlan {
+    /// What is read.
+    pub scan: Plan,
+    /// The top-level columns, in the order of the schema.
+    pub columns: Vec<DeviceColumnPlan>,
+}
+
+/// A column of a [`DevicePlan`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DeviceColumnPlan {
+    /// Its name.
+    pub column: Arc<str>,
+    /// Why the processor of the host decodes it; `None`: kernels do, as far as its pages are of encodings that they have.
+    pub host_because: Option<Arc<str>>,
+}
+
+impl fmt::Display for DevicePlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.scan)?;
+        for column in &self.columns {
+            match &column.host_because {
+                None => write!(f, "\n{}: by the GPU", column.column)?,
+                Some(why) => write!(f, "\n{}: by the host, because {why}", column.column)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a scan to the memory of a GPU has done so far. `Display` is a table.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct DeviceScanReport {
+    /// Rows delivered.
+    pub rows: u64,
+    /// Batches delivered.
+    pub batches: u64,
+    /// Requests made of the reader for data.
+    pub requests: u64,
+    /// Bytes of those requests.
+    pub bytes: u64,
+    /// The top-level columns by name.
+    pub columns: Vec<DeviceColumnReport>,
+}
+
+/// A column of a [`DeviceScanReport`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceColumnReport {
+    /// Its name.
+    pub column: Arc<str>,
+    /// Row groups of it that kernels decoded.
+    pub by_gpu: u64,
+    /// Row groups of it that the processor of the host decoded.
+    pub by_host: u64,
+    /// Why, and how many row groups each: the commonest first.
+    pub host_because: Vec<(Arc<str>, u64)>,
+}
+
+impl fmt::Display for DeviceScanReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} rows in {} batches; {} bytes in {} requests",
+            self.rows, self.batches, self.bytes, self.requests
+        )?;
+        for column in &self.columns {
+            write!(
+                f,
+                "\n{}: {} row groups by the GPU, {} by the host",
+                column.column, column.by_gpu, column.by_host
+            )?;
+            for (why, count) in &column.host_because {
+                write!(f, "\n  {count}: {why}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reasons that are kept for a column; the others are counted together.
+const REASONS: usize = 16;
+
+/// What is counted for a report.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    columns: Vec<(Arc<str>, Counted)>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Counted {
+    by_gpu: u64,
+    by_host: u64,
+    reasons: BTreeMap<Arc<str>, u64>,
+}
+
+impl Tally {
+    pub(super) fn by_gpu(&mut self, column: &Arc<str>) {
+        self.of(column).by_gpu += 1;
+    }
+
+    pub(super) fn by_host(&mut self, column: &Arc<str>, why: &Arc<str>) {
+        let counted = self.of(column);
+        counted.by_host += 1;
+        let full = counted.reasons.len() >= REASONS && !counted.reasons.contains_key(why);
+        let why = if full {
+            "other reasons".into()
+        } else {
+            why.clone()
+        };
+        *counted.reasons.entry(why).or_default() += 1;
+    }
+
+    fn of(&mut self, column: &Arc<str>) -> &mut Counted {
+        let at = match self.columns.iter().position(|(name, _)| name == column) {
+            Some(at) => at,
+            None => {
+                self.columns.push((column.clone(), Counted::default()));
+                self.columns.len() - 1
+            }
+        };
+        &mut self.columns[at].1
+    }
+
+    /// The columns of these names, in this order.
+    pub(super) fn report<'a>(
+        &self,
+        names: impl Iterator<Item = &'a Arc<str>>,
+    ) -> Vec<DeviceColumnReport> {
+        let of = |column: &Arc<str>| {
+            let found = self.columns.iter().find(|(name, _)| name == column);
+            let counted = found
+                .map(|(_, counted)| counted.clone())
+                .unwrap_or_default();
+            let mut reasons: Vec<_> = counted.reasons.into_iter().collect();
+            reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+            DeviceColumnReport {
+                column: column.clone(),
+                by_gpu: counted.by_gpu,
+                by_host: counted.by_host,
+                host_because: reasons,
+            }
+        };
+        names.map(of).collect()
+    }
+}

@@ -1,0 +1,29 @@
+//! Parquet files decoded in the memory of a GPU, on the software CUDA device; with `FEEDWATER_REAL_GPU=1` on the card of the machine,
+//! where tests of injected errors pass without doing anything. What is held everywhere: if the GPU decodes a file, then so does the
+//! host, and the arrays are equal.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+#[path = "parquet_gpu/corpus.rs"]
+mod corpus;
+#[path = "cuda/support.rs"]
+#[allow(dead_code)]
+mod cuda;
+#[path = "parquet_gpu/examples.rs"]
+mod examples;
+#[path = "parquet_gpu/faults.rs"]
+mod faults;
+#[path = "parquet_gpu/generated.rs"]
+mod generated;
+#[path = "parquet_gpu/mutations.rs"]
+mod mutations;
+#[path = "parquet_gpu/scans.rs"]
+mod scans;
+#[path = "parquet_gpu/support.rs"]
+mod support;
+#[path = "parquet_corpus/table.rs"]
+#[allow(dead_code)]
+mod table;
+#[path = "parquet_gpu/tables.rs"]
+mod tables;

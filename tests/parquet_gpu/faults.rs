@@ -1,0 +1,117 @@
+//! Calls of the driver that fail, and memory that there is not: the values, or a typed error; and nothing left.
+
+use bytes::Bytes;
+use feedwater::cuda::{Device, DeviceOptions};
+use feedwater::{Error, ErrorKind, Processor, Result};
+use parquet::basic::Compression;
+use parquet::file::properties::WriterProperties;
+use software_cuda_preload::Session;
+
+use crate::cuda::{STREAMS, is_software, nothing_left, session};
+use crate::support::{by_host, on_device, whole};
+use crate::tables::{Nulls, flat, other, written};
+
+fn file() -> Bytes {
+    let set = WriterProperties::builder()
+        .set_compression(Compression::SNAPPY)
+        .set_max_row_group_row_count(Some(40));
+    let batch = flat(70, &[Nulls::Some]).project(&[0, 3, 11]).unwrap();
+    written(&batch, set.build())
+}
+
+fn scenario(file: &Bytes) -> Result<arrow_array::RecordBatch> {
+    let gpu = Device::open(0)?;
+    Ok(on_device(&gpu, file, Processor::Gpu, &whole)?.0)
+}
+
+fn is_of_cuda(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Cuda { .. }
+            | ErrorKind::DeviceLost { .. }
+            | ErrorKind::OutOfMemory { .. }
+            | ErrorKind::Unavailable { .. }
+    )
+}
+
+/// Runs the scenario with a failure at each index, until it is past the end. How many of them failed.
+fn at_each_index(streams: &str, inject: impl Fn(&mut Session, u64)) -> u64 {
+    let mut session = session(streams);
+    let file = file();
+    let right = by_host(&file, &whole).unwrap();
+    let before = session.counts();
+    assert!(scenario(&file).unwrap() == right);
+    nothing_left(&session);
+    // Threads take turns, so that the number of calls is not always the same.
+    let most = session.counts().calls - before.calls + 20;
+    let mut failed = 0;
+    for index in 0..most {
+        inject(&mut session, index);
+        match scenario(&file) {
+            Ok(got) => assert!(got == right, "{streams}, index {index}"),
+            Err(error) => {
+                assert!(is_of_cuda(&error), "{streams}, index {index}: {error}");
+                failed += 1;
+            }
+        }
+        session.fail_nothing();
+        nothing_left(&session);
+    }
+    assert!(scenario(&file).unwrap() == right);
+    nothing_left(&session);
+    failed
+}
+
+#[test]
+fn an_error_at_every_call() {
+    if !is_software(&session("eager")) {
+        return;
+    }
+    for (streams, code) in [("eager", 1), ("lazy", 700)] {
+        let failed = at_each_index(streams, |session, index| session.fail_call(index, code));
+        assert!(failed > 20, "{streams} {code}: {failed}");
+    }
+}
+
+#[test]
+fn no_memory_at_every_allocation() {
+    if !is_software(&session("eager")) {
+        return;
+    }
+    for streams in STREAMS {
+        // What does not fit is decoded by the host in smaller batches, which need memory as well.
+        at_each_index(streams, Session::fail_allocation);
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_divided() {
+    let session = session("eager");
+    {
+        let file = written(&other(3000), WriterProperties::builder().build());
+        let right = by_host(&file, &whole).unwrap();
+        let gpu = DeviceOptions::default().chunk(1 << 16).open(0).unwrap();
+        let reader = feedwater::MemoryReader::new(file);
+        let scan = feedwater::parquet::scan(std::sync::Arc::new(reader)).on_device(&gpu);
+        let mut batches = scan
+            .processor(Processor::Gpu)
+            .memory(64 << 10)
+            .batches()
+            .unwrap();
+        let schema = batches.schema().clone();
+        let parts: Vec<_> = batches
+            .by_ref()
+            .map(|batch| batch.unwrap().to_host().unwrap())
+            .collect();
+        assert!(parts.len() > 1, "{}", parts.len());
+        let all = arrow::compute::concat_batches(&schema, &parts).unwrap();
+        assert!(all == right);
+        let report = batches.report();
+        assert_eq!(report.rows, 3000);
+        let ids = &report.columns[0];
+        assert_eq!((ids.by_gpu, ids.by_host), (0, 1));
+        let (why, _) = &ids.host_because[0];
+        assert!(why.contains("more than the 32768 for a row group"), "{why}");
+    }
+    nothing_left(&session);
+}
