@@ -40,7 +40,10 @@ fn converted(dir: &TempDir, device: &str, input: &Path) -> (RecordBatch, String)
     let reader = FileReader::try_new(File::open(&output).unwrap(), None).unwrap();
     let schema = reader.schema();
     let batches: Vec<_> = reader.map(Result::unwrap).collect();
-    (arrow::compute::concat_batches(&schema, &batches).unwrap(), err)
+    (
+        arrow::compute::concat_batches(&schema, &batches).unwrap(),
+        err,
+    )
 }
 
 #[test]
@@ -60,7 +63,11 @@ fn a_file_is_converted_to_the_same_by_either() {
         let (gpu, said) = converted(&dir, "gpu", &input);
         assert!(host == gpu, "{name}");
         assert_eq!(host.num_rows(), batch.num_rows());
-        let column = if name == "flat" { "i64_Some: 2" } else { "ids: 3" };
+        let column = if name == "flat" {
+            "i64_Some: 2"
+        } else {
+            "ids: 3"
+        };
         let by_gpu = format!("{column} row groups by the GPU, 0 by the host");
         assert!(said.contains(&by_gpu), "{said}");
     }
