@@ -536,6 +536,7 @@ fn open_puts_cufile_in_front_of_the_way_through_the_host() {
         let report = memory.report();
         let why = "the reader is not one of a local file";
         assert!(fact(&report).contains(&format!("off: {why}")), "{report}");
+        assert_eq!(fact(&report).matches(why).count(), 1, "{report}");
         assert!(fact(&report).ends_with("; 95 bytes through pinned memory"));
         assert!(gds(&report).0.contains(why), "{report}");
         // One that goes the other way.

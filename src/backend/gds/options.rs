@@ -154,8 +154,13 @@ impl fmt::Display for GdsReport {
             "cuFile ({}; drive: {}): {} reads, {} bytes",
             self.state, self.distance, self.reads, self.bytes
         )?;
-        match &self.why {
-            Some(why) if self.elsewhere > 0 => {
+        match (&self.why, &self.state) {
+            (_, _) if self.elsewhere == 0 => Ok(()),
+            // Said already.
+            (Some(why), GdsState::Off { why: off }) if why == off => {
+                write!(f, "; {} reads went another way", self.elsewhere)
+            }
+            (Some(why), _) => {
                 write!(f, "; {} reads went another way: {why}", self.elsewhere)
             }
             _ => Ok(()),
