@@ -503,7 +503,10 @@ fn hostile(arena: &mut Arena) {
     for change in [
         (|column: &mut Column| column.dictionary = None) as fn(&mut Column),
         |column| column.pages[0].body.end = u64::MAX,
-        |column| column.pages[0].body = 7..3,
+        |column| {
+            let body = &mut column.pages[0].body;
+            (body.start, body.end) = (body.end, body.start);
+        },
         |column| column.pages[0].entries = 1 << 31,
         |column| column.pages[0].nulls = Some(1),
         |column| column.convert = Convert::Int96 { per_second: 7 },

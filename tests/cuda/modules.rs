@@ -5,11 +5,36 @@ use feedwater::cuda::{Device, FAMILIES};
 
 use crate::support::*;
 
+/// All kernels of all families.
+const KERNELS: [(&str, &[&str]); 8] = [
+    ("crc", &["crc"]),
+    ("dense", &["dense"]),
+    ("example", &["example_copy", "example_tensor"]),
+    ("fixed", &["fixed", "booleans"]),
+    (
+        "frames",
+        &[
+            "frames_count",
+            "frames_find",
+            "frames_link",
+            "frames_jump",
+            "frames_pick",
+            "frames_piece_counts",
+            "frames_pieces",
+            "frames_check",
+        ],
+    ),
+    ("rle", &["rle", "ranks"]),
+    ("scan", &["scan_reduce", "scan_sums", "scan_emit"]),
+    ("walk", &["walk"]),
+];
+
 #[test]
-fn each_is_loaded_once_and_has_the_kernel_of_its_name() {
+fn each_is_loaded_once_and_has_its_kernels() {
     let session = session("eager");
     {
         let gpu = Device::open(0).unwrap();
+        assert_eq!(FAMILIES.len(), KERNELS.len());
         for family in FAMILIES {
             let module = gpu.module(family).unwrap();
             println!(
@@ -18,7 +43,10 @@ fn each_is_loaded_once_and_has_the_kernel_of_its_name() {
                 module.load_time(),
                 module.log()
             );
-            assert!(!module.function(family.name()).unwrap().is_null());
+            let named = KERNELS.iter().find(|(name, _)| *name == family.name());
+            for kernel in named.unwrap().1 {
+                assert!(!module.function(kernel).unwrap().is_null(), "{kernel}");
+            }
             let again = gpu.module(family).unwrap();
             assert!(std::sync::Arc::ptr_eq(&module, &again));
             let missing = module.function("no such kernel").unwrap_err();

@@ -55,10 +55,10 @@ impl Device {
         let mut done = outputs.into_iter().zip(found);
         let outcomes = shapes.into_iter().map(|shape| match shape {
             Err((page, check)) => Some(Ok(Outcome::Fault { page, check })),
-            // SAFETY: `decode` waited for them.
-            Ok(()) => done
-                .next()
-                .map(|(output, found)| unsafe { output.outcome(found) }),
+            Ok(()) => done.next().map(|(output, found)| {
+                // SAFETY: `decode` waited for the kernels, and this is what they said.
+                unsafe { output.outcome(found) }
+            }),
         });
         outcomes.flatten().collect()
     }
@@ -112,8 +112,10 @@ impl<'a> Decoding<'a> {
                 check: error as u32,
             });
         }
-        // SAFETY: without an error, kernels wrote each row; bitmaps were filled before.
-        let written = |output: Output| unsafe { output.written() };
+        let written = |output: Output| {
+            // SAFETY: without an error, kernels wrote each row; bitmaps were filled before.
+            unsafe { output.written() }
+        };
         Ok(Outcome::Done(Decoded {
             values: written(self.values)?,
             validity: self.validity.map(written).transpose()?,
