@@ -20,6 +20,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use feedwater::cache::{CacheOptions, PrefetchOptions};
 use feedwater::{FilesWay, read_files, stat_files};
 use futures::StreamExt;
 use rustix::fs::{Advice, fadvise};
@@ -250,5 +251,69 @@ fn main() {
             ratio("ours", "32 threads", 1.0),
         ];
         measure(work, &tree, turns, cold, ways, &ratios);
+    }
+    let work = "stat-known";
+    if wanted.is_empty() || wanted.iter().any(|name| work.contains(name.as_str())) {
+        let hour = std::time::Duration::from_secs(3600);
+        let cache = CacheOptions::new().file_ttl(hour).build().unwrap();
+        let found = cache.stat_many(&tree.paths);
+        assert!(found.iter().all(Result::is_ok));
+        let ahead = PrefetchOptions::new().root(dir.path()).depth(1).waste(0.9);
+        let passed = CacheOptions::new().file_ttl(hour).prefetch(ahead);
+        let passed = passed.build().unwrap();
+        for _ in 0..2 {
+            let found = tree.paths.iter().map(|path| passed.stat(path));
+            assert!(found.into_iter().all(|found| found.is_ok()));
+            assert!(passed.settle(hour));
+        }
+        let alone = || tree.paths.iter().map(|path| size(path)).sum();
+        let ways: Vec<(&str, Read<'_>)> = vec![
+            ("plain", Box::new(|_| (alone(), "one thread".into()))),
+            ("plain again", Box::new(|_| (alone(), "one thread".into()))),
+            (
+                "cache",
+                Box::new(|tree| {
+                    let sizes = tree.paths.iter().map(|path| cache.stat(path));
+                    (
+                        sizes.map(|found| found.unwrap().size()).sum(),
+                        "one by one".into(),
+                    )
+                }),
+            ),
+            (
+                "cache, many",
+                Box::new(|tree| {
+                    let sizes = tree
+                        .paths
+                        .chunks(1000)
+                        .flat_map(|some| cache.stat_many(some));
+                    (
+                        sizes.map(|found| found.unwrap().size()).sum(),
+                        "a thousand at once".into(),
+                    )
+                }),
+            ),
+        ];
+        let ways = ways.into_iter().chain([(
+            "passes, many",
+            Box::new(|tree: &Tree| {
+                let sizes = tree
+                    .paths
+                    .chunks(1000)
+                    .flat_map(|some| passed.stat_many(some));
+                (
+                    sizes.map(|found| found.unwrap().size()).sum(),
+                    "a thousand at once".into(),
+                )
+            }) as Read<'_>,
+        )]);
+        let ways = ways.collect();
+        let ratios = [
+            ratio("plain again", "plain", 1.0),
+            ratio("cache", "plain", 10.0),
+            ratio("cache, many", "plain", 10.0),
+            ratio("passes, many", "plain", 10.0),
+        ];
+        measure(work, &tree, turns, false, ways, &ratios);
     }
 }

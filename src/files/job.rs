@@ -19,9 +19,6 @@ use crate::error::{Error, ErrorKind, Refusal};
 use crate::open::{Work, no_rings};
 use crate::sys;
 
-/// Files that a thread takes at once, at most.
-const PORTION: usize = 8;
-
 /// Files that are in memory are read so far ahead of the one who takes them, by threads. More would leave the caches of
 /// the processor before they are taken.
 const WARM_AHEAD: usize = 24;
@@ -80,7 +77,10 @@ pub(super) struct State<T> {
 
 impl<T: Ask> Job<T> {
     pub(super) fn new(options: Options) -> Arc<Self> {
-        let most = (sys::descriptor_limit() / 4).clamp(1, DESCRIPTORS) as usize;
+        let most = match T::OPENS {
+            true => (sys::descriptor_limit() / 4).clamp(1, DESCRIPTORS) as usize,
+            false => usize::MAX,
+        };
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
         Arc::new(Job {
             state: Mutex::new(State {
@@ -418,7 +418,7 @@ impl<T: Ask> Job<T> {
         let ahead = !self.is_cold() && state.ready.len() >= WARM_AHEAD;
         let mut claimed = Vec::new();
         if !cancelled && state.seats <= wanted && !ahead {
-            let most = (state.queue.len() / (2 * wanted.max(1))).clamp(1, PORTION);
+            let most = (state.queue.len() / (2 * wanted.max(1))).clamp(1, T::PORTION);
             while claimed.len() < most && state.begun.len() < state.most_begun {
                 let Some(front) = state.queue.front() else {
                     break;

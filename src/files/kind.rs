@@ -19,6 +19,18 @@ pub trait Ask: Sized + Send + 'static {
     #[doc(hidden)]
     const TRIED: u32;
 
+    /// Most that are begun and not taken, where nothing else is said.
+    #[doc(hidden)]
+    const WINDOW: usize;
+
+    /// Paths that a thread takes at once, at most: those beside each other.
+    #[doc(hidden)]
+    const PORTION: usize;
+
+    /// Whether each that is being worked on has a descriptor open.
+    #[doc(hidden)]
+    const OPENS: bool;
+
     /// Bytes that it holds.
     #[doc(hidden)]
     fn bytes(&self) -> u64;
@@ -45,6 +57,10 @@ pub trait Ask: Sized + Send + 'static {
 impl Ask for FileContent {
     const TRIED: u32 = 1;
     const RINGS: bool = true;
+    /// As many as keep a fast disk busy several times over.
+    const WINDOW: usize = 512;
+    const PORTION: usize = 8;
+    const OPENS: bool = true;
 
     fn bytes(&self) -> u64 {
         self.bytes.len() as u64
@@ -69,6 +85,11 @@ impl Ask for FileContent {
 impl Ask for FileAttributes {
     const TRIED: u32 = 16;
     const RINGS: bool = false;
+    // Names beside each other have inodes in the same blocks of the disk. So each thread gets some blocks for itself, and
+    // there are enough for all threads; where they share them, all wait for the same.
+    const WINDOW: usize = 4096;
+    const PORTION: usize = 64;
+    const OPENS: bool = false;
 
     fn bytes(&self) -> u64 {
         0

@@ -12,9 +12,6 @@ use super::report::FilesWay;
 use crate::open::Engine;
 use crate::reader::{Priority, VersionCheck};
 
-/// Files begun and not taken, by default: as many as keep a fast disk busy several times over.
-const WINDOW_FILES: NonZeroUsize = NonZeroUsize::new(512).unwrap();
-
 const WINDOW_BYTES: u64 = 32 << 20;
 
 #[derive(Clone, Debug)]
@@ -32,13 +29,13 @@ pub(super) struct Options {
 }
 
 impl Options {
-    pub(super) fn new() -> Self {
+    fn new(window_files: usize) -> Self {
         let engine = Engine::default();
         Options {
             max_file: engine.pool().max_block() as u64,
             engine,
             in_order: false,
-            window_files: WINDOW_FILES.get(),
+            window_files,
             window_bytes: WINDOW_BYTES,
             priority: Priority::default(),
             check: VersionCheck::default(),
@@ -125,15 +122,17 @@ pub struct ManyFiles<I, T> {
     answer: PhantomData<fn() -> T>,
 }
 
-impl<I, T> ManyFiles<I, T> {
+impl<I, T: Answer> ManyFiles<I, T> {
     fn new(paths: I) -> Self {
         ManyFiles {
             paths,
-            options: Options::new(),
+            options: Options::new(T::WINDOW),
             answer: PhantomData,
         }
     }
+}
 
+impl<I, T> ManyFiles<I, T> {
     /// Gives results in the order of the paths. Default: as they come.
     pub fn in_order(mut self) -> Self {
         self.options.in_order = true;
@@ -150,7 +149,7 @@ impl<I, T> ManyFiles<I, T> {
         self
     }
 
-    /// Most files that have been begun and not been taken. Default 512.
+    /// Most files that have been begun and not been taken. Default 512 where they are read, 4096 where they are looked at.
     pub fn window_files(mut self, files: NonZeroUsize) -> Self {
         self.options.window_files = files.get();
         self
