@@ -73,7 +73,7 @@ pub enum DlType {
 
 impl DlType {
     /// `DLDataTypeCode`, and bits.
-    fn parts(self) -> (u8, u8) {
+    pub(crate) fn parts(self) -> (u8, u8) {
         match self {
             DlType::Int(bits) => (0, bits),
             DlType::UInt(bits) => (1, bits),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use feedwater::cuda::Device;
+use feedwater::cuda::{Device, DlType};
 use feedwater::parquet::{column, scan};
 use feedwater::{ErrorKind, MemoryReader, Processor};
 use parquet::file::properties::WriterProperties;
@@ -149,6 +149,21 @@ fn tensors_and_exports() {
         let some = batch.column("i64_Some").unwrap();
         assert!(some.null_count() > 0);
         let error = some.tensor().unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::Unsupported { .. }),
+            "{error}"
+        );
+        // Vectors of four floats, and what is none.
+        let vectors = batch.column("fixed_16_Required").unwrap();
+        drop(vectors.tensor().unwrap());
+        drop(vectors.tensor_of_rows(DlType::Float(32)).unwrap());
+        let odd = batch.column("fixed_37_Required").unwrap();
+        let error = odd.tensor_of_rows(DlType::Float(32)).unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::InvalidOption { .. }),
+            "{error}"
+        );
+        let error = ids.tensor_of_rows(DlType::Float(32)).unwrap_err();
         assert!(
             matches!(error.kind(), ErrorKind::Unsupported { .. }),
             "{error}"

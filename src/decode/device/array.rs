@@ -174,11 +174,14 @@ impl DeviceArray {
     }
 
     /// Its values as a dense tensor for `torch.from_dlpack` and its kin, sharing the memory: `[len]`, and for fixed-size lists
-    /// `[len, size, …]`.
+    /// `[len, size, …]`. Of `FixedSizeBinary` the bytes, `[len, size]`; see [`tensor_of_rows`](Self::tensor_of_rows).
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] for an array with nulls, or of another type than numbers and fixed-size lists of them.
     pub fn tensor(&self) -> Result<DlTensor> {
+        if let DataType::FixedSizeBinary(_) = self.data_type {
+            return self.tensor_of_rows(DlType::UInt(8));
+        }
         let (mut shape, mut leaf) = (vec![self.len as u64], self);
         while let (DataType::FixedSizeList(_, size), Some(child)) =
             (&leaf.data_type, leaf.children.first())
@@ -192,7 +195,26 @@ impl DeviceArray {
         self.tensor_of(&shape)
     }
 
-    /// The same in another shape of as many elements.
+    /// Each value of `FixedSizeBinary` as a row of elements of this type, little-endian, sharing the memory: `[len, dim]`. Vectors that
+    /// Parquet stores as FIXED_LEN_BYTE_ARRAY are had so.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for an array with nulls, or of another type; [`ErrorKind::InvalidOption`] for values that are no whole
+    /// number of elements.
+    pub fn tensor_of_rows(&self, element: DlType) -> Result<DlTensor> {
+        let (DataType::FixedSizeBinary(size), 0, Some(values)) =
+            (&self.data_type, self.nulls, self.buffers.first())
+        else {
+            let what = format!("rows of {} with {} nulls", self.data_type, self.nulls);
+            return Err(Error::new(ErrorKind::Unsupported { what: what.into() }));
+        };
+        let bytes = u64::from(element.parts().1) / 8;
+        let size = u64::try_from(*size).unwrap_or_default();
+        let dim = size.checked_div(bytes).unwrap_or_default();
+        DlTensor::new(values.clone(), element, &[self.len as u64, dim])
+    }
+
+    /// The same as [`tensor`](Self::tensor) in another shape of as many elements.
     ///
     /// # Errors
     /// As [`tensor`](Self::tensor); [`ErrorKind::InvalidOption`] for another number of elements.

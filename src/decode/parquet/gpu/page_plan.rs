@@ -119,7 +119,7 @@ impl ChunkPlan {
             if page.entries == 0 {
                 return Err("a page without entries before others".into());
             }
-            let (v1, plain, nulls) = levels_of(shape, page)?;
+            let levels = levels_of(shape, page)?;
             let compressed = !is_stored
                 && !matches!(
                     page.levels,
@@ -140,18 +140,18 @@ impl ChunkPlan {
             bodies.push(Body {
                 stored: page.body.clone(),
                 compressed,
-                plain: plain as usize,
+                plain: levels.repetition as usize + levels.definition as usize,
                 place: place.clone(),
                 crc: page.crc,
                 header,
             });
             pages.push(Page {
-                body: place,
-                v1,
-                def_len: plain,
+                body: place.start + u64::from(levels.repetition)..place.end,
+                v1: levels.v1,
+                def_len: levels.definition,
                 entries: u64::from(page.entries),
                 encoding,
-                nulls,
+                nulls: levels.nulls,
             });
         }
         let column = Column {
@@ -206,14 +206,28 @@ fn encoding_of(shape: &LeafShape, encoding: Stored) -> Result<Encoding, String> 
     }
 }
 
-/// Whether a page is one of version 1, the bytes of its levels if not, and its nulls if it says.
-fn levels_of(shape: &LeafShape, page: &DataPage) -> Result<(bool, u32, Option<u64>), String> {
+/// What the kernels are told of the levels of a page.
+struct PageShape {
+    v1: bool,
+    /// Bytes of levels of lists, at the start. Some writers have them where there are no lists; nobody looks at them.
+    repetition: u32,
+    /// Bytes of definition levels behind them.
+    definition: u32,
+    nulls: Option<u64>,
+}
+
+fn levels_of(shape: &LeafShape, page: &DataPage) -> Result<PageShape, String> {
     match page.levels {
         PageLevels::V1 { definition, .. } => {
             if shape.nullable && definition != Stored::RLE {
                 return Err(format!("levels in {definition}"));
             }
-            Ok((true, 0, None))
+            Ok(PageShape {
+                v1: true,
+                repetition: 0,
+                definition: 0,
+                nulls: None,
+            })
         }
         PageLevels::V2 {
             definition,
@@ -222,13 +236,15 @@ fn levels_of(shape: &LeafShape, page: &DataPage) -> Result<(bool, u32, Option<u6
             ..
         } => {
             // How many rows it says to have, the crate does not look at where each entry is one.
-            if repetition > 0 {
-                return Err("a page of lists in a column without".into());
-            }
             if !shape.nullable && (definition > 0 || nulls > 0) {
                 return Err("a page with nulls in a column without".into());
             }
-            Ok((false, definition, Some(u64::from(nulls))))
+            Ok(PageShape {
+                v1: false,
+                repetition,
+                definition,
+                nulls: Some(u64::from(nulls)),
+            })
         }
     }
 }
