@@ -461,7 +461,7 @@ impl DeviceTensors {
     /// [`NotFound`](ErrorKind::NotFound) if none of this name was read.
     pub fn tensor(&self, name: &str) -> Result<&DeviceTensor> {
         let found = self.by_name.get(name).and_then(|at| self.tensors.get(*at));
-        found.ok_or_else(|| not_found(name, self.tensors.len()))
+        found.ok_or_else(|| not_found(name, self.tensors.iter().map(DeviceTensor::name)))
     }
 
     /// All of them.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -120,14 +121,17 @@ fn holds(dtype: Dtype, number: Number) -> bool {
 pub struct Tensors {
     tensors: Vec<Tensor>,
     by_name: HashMap<String, usize>,
+    /// Of the file, or of the index of the files.
+    source: Option<Arc<str>>,
 }
 
 impl Tensors {
-    pub(super) fn new(tensors: Vec<Tensor>) -> Self {
+    pub(super) fn new(tensors: Vec<Tensor>, source: Arc<str>) -> Self {
         let names = tensors.iter().map(|tensor| tensor.name().to_owned());
         Tensors {
             by_name: names.zip(0..).collect(),
             tensors,
+            source: Some(source),
         }
     }
 
@@ -151,8 +155,13 @@ impl Tensors {
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if none of this name was read.
     pub fn tensor(&self, name: &str) -> Result<&Tensor> {
-        self.get(name)
-            .ok_or_else(|| not_found(name, self.tensors.len()))
+        self.get(name).ok_or_else(|| {
+            let error = not_found(name, self.tensors.iter().map(Tensor::name));
+            match &self.source {
+                Some(source) => error.named(source),
+                None => error,
+            }
+        })
     }
 
     /// All of them.
