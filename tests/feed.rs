@@ -19,7 +19,7 @@ use parquet::arrow::ArrowWriter;
 use serde_json::Value;
 use tempfile::TempDir;
 
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 16] = [
     "path",
     "bytes",
     "seconds",
@@ -35,6 +35,7 @@ const KEYS: [&str; 15] = [
     "columns",
     "decode_seconds",
     "decoded_bytes",
+    "explain",
 ];
 
 fn program() -> PathBuf {
@@ -497,6 +498,14 @@ fn only_what_is_asked_for_is_decoded_and_explained() {
         "{out}"
     );
     assert!(out.contains("  read for it: "), "{out}");
+    assert!(out.contains("metadata in 1 request, "), "{out}");
+    let (code, json, err) = outcome(&feed(["--json"].into_iter().chain(args)));
+    assert_eq!((code, &*err), (0, ""), "{json}");
+    let lines = objects(&json)[0]["explain"].as_array().unwrap().clone();
+    assert!(lines.len() > 3, "{json}");
+    for line in lines {
+        assert!(out.contains(line.as_str().unwrap()), "{line} {out}");
+    }
     let (code, out, err) = outcome(&feed(["--json", "--rows=100..200", name]));
     assert_eq!((code, &*err), (0, ""), "{out}");
     let object = &objects(&out)[0];
@@ -504,13 +513,26 @@ fn only_what_is_asked_for_is_decoded_and_explained() {
         (&object["rows"], &object["columns"]),
         (&100.into(), &3.into())
     );
-    for args in [
-        ["--columns=a,z", name],
-        ["--rows=199999..200001", name],
-        ["--format=npy", name],
+    assert_eq!(object["explain"], Value::Null);
+    for (args, says) in [
+        (
+            ["--columns=a, b", name],
+            r#"no column " b"; the columns of the file: "a", "b", "c""#,
+        ),
+        (["--columns=a,z", name], r#"no column "z""#),
+        (
+            ["--rows=5..200001", name],
+            "no row 200000 of rows 5..200001",
+        ),
+        (
+            ["--rows=300000..300001", name],
+            "no row 300000; the file has 200000",
+        ),
+        (["--format=npy", name], "npy"),
     ] {
         let (code, out, err) = outcome(&feed(args));
         assert_eq!((code, &*out), (1, ""), "{args:?}");
+        assert!(err.contains(says), "{err}");
         assert!(
             err.starts_with("feed: ") && err.matches('\n').count() == 1,
             "{err}"

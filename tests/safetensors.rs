@@ -504,7 +504,13 @@ fn errors_of_a_load_are_typed_and_named() {
         "{error}"
     );
     assert_eq!(error.name(), Some("memory"));
-    assert!(error.to_string().contains("\"nope\""), "{error}");
+    let known: Vec<_> = file.names().map(|name| format!("{name:?}")).collect();
+    let told = error.to_string();
+    assert!(told.contains("\"nope\""), "{error}");
+    assert!(
+        known.iter().filter(|name| told.contains(*name)).count() == known.len().min(8),
+        "{error}"
+    );
     for align in [0, 3, 8192] {
         let error = file.load().align(align).wait().unwrap_err();
         assert!(
@@ -660,12 +666,44 @@ fn shards_are_one_model() {
         .collect();
     assert_eq!(order, ["a", "c", "b"]);
     check_all(&model.load().names(["b"]).wait().unwrap(), &all[2..]);
-    let error = model.load().names(["unnamed"]).wait().unwrap_err();
+    let index = dir.path().join("model.safetensors.index.json");
+    let some = model.load().names(["a", "b"]).wait().unwrap();
+    for (error, there) in [
+        (
+            model.load().names(["unnamed"]).wait().unwrap_err(),
+            r#""a", "c", "b""#,
+        ),
+        (model.info("unnamed").unwrap_err(), r#""a", "b", "c""#),
+        (some.tensor("unnamed").unwrap_err(), r#""a", "b""#),
+    ] {
+        assert!(
+            matches!(error.kind(), ErrorKind::NotFound { .. }),
+            "{error}"
+        );
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "{}: there is no tensor \"unnamed\": there are {there}",
+                index.display()
+            )
+        );
+    }
+}
+
+#[test]
+fn of_many_names_those_that_begin_alike_are_told() {
+    let all: Vec<_> = (0..40)
+        .map(|i| made(&format!("layer.{i}.weight"), Dtype::U8, &[1]))
+        .collect();
+    let error = memory(theirs(&all, None))
+        .info("layer.12.bias")
+        .unwrap_err();
+    let told = error.to_string();
     assert!(
-        matches!(error.kind(), ErrorKind::NotFound { .. }),
-        "{error}"
+        told.contains("there are 40, among them \"layer.12.weight\", "),
+        "{told}"
     );
-    assert!(model.info("unnamed").is_err());
+    assert_eq!(told.matches(".weight").count(), 8, "{told}");
 }
 
 #[test]

@@ -354,7 +354,11 @@ fn table_of_array(reader: &Arc<Opened>, wanted: &Wanted) -> Result<Table, Failur
     let rows = wanted.rows.clone().unwrap_or(0..all);
     if rows.start > rows.end || rows.end > all {
         let Range { start, end } = rows;
-        return Err(format!("there are no rows {start} to {end}: the array has {all}").into());
+        let missing = start.max(all);
+        return Err(format!(
+            "there is no row {missing} of rows {start}..{end}: the array has {all}"
+        )
+        .into());
     }
     let field = Field::new(
         "data",
@@ -396,11 +400,11 @@ impl Iterator for Cut {
                 Some(Ok(batch)) => batch,
                 Some(Err(error)) => return Some(Err(error)),
                 None if self.rows.start < self.rows.end => {
-                    let (asked, at) = (self.rows.end, self.at);
+                    let (start, asked, at) = (self.rows.start, self.rows.end, self.at);
                     self.rows = self.at..self.at; // told once
+                    let missing = start.max(at);
                     return Some(Err(format!(
-                        "there is no row {}: there are {at}",
-                        asked - 1
+                        "there is no row {missing} of rows {start}..{asked}: there are {at}"
                     )
                     .into()));
                 }

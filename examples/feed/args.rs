@@ -47,7 +47,8 @@ Options:
                        there, and write what is known at the end to it.
   --format FORMAT      Decode as parquet, tfrecord, safetensors, npy or npz,
                        whatever the content says.
-  --columns A,B        Decode only these columns, features or tensors.
+  --columns A,B        Decode only these columns, features or tensors. Blanks
+                       are part of the names.
   --rows A..B          Decode only these rows: from A, counted from 0, to before
                        B.
   --threads N          Threads that decode. Default: the library's.
@@ -86,13 +87,14 @@ error. The mmap engine has `read` a page when it touched a byte of it.
   refused      list of {engine, why}: the routes not used
   device       the GPU that has the bytes; null for the memory of this process
   device_refused  why it is no GPU, with `--device auto`; else null
-  format       what it was decoded as; null, as the next four, if it was not
+  format       what it was decoded as; null, as the next five, if it was not
   rows         that were decoded: rows, records, tensors
   columns      of a row
   decode_seconds  of wall time
   decoded_bytes   of the columns in memory
+  explain      with --explain: the lines that it shows. Else null
 With --compare there is one object for each way and cache state, without the
-last seven. A PATH that
+last eight. A PATH that
 fails gives {path, error}.
 
 Exit status: 0 if every PATH was read, 1 if one was not, 2 for a wrong option.

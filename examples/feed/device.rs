@@ -7,7 +7,7 @@ use feedwater::cuda::Device;
 use feedwater::{Batch, Block, Opened, Pending, Reader};
 use indicatif::ProgressBar;
 
-use crate::progress;
+use crate::{Failure, progress};
 
 /// What `--device` asked for.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(crate) struct Found {
 }
 
 /// Opens the first GPU, if one is wanted.
-pub(crate) fn find(wanted: Wanted) -> feedwater::Result<Found> {
+pub(crate) fn find(wanted: Wanted) -> Result<Found, Failure> {
     if wanted == Wanted::Cpu {
         return Ok(Found::default());
     }
@@ -40,7 +40,10 @@ pub(crate) fn find(wanted: Wanted) -> feedwater::Result<Found> {
             gpu: None,
             why_not: Some(error.to_string()),
         }),
-        Err(error) => Err(error),
+        Err(error) => {
+            let advice = "`--device auto` reads to the memory of this process if there is no GPU, `--device cpu` always";
+            Err(format!("--device gpu: {error}; {advice}").into())
+        }
     }
 }
 

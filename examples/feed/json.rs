@@ -6,10 +6,12 @@ use serde_json::{Value, json};
 
 use crate::compare::{Comparison, Row};
 use crate::decode::Decoded;
+use crate::print;
 use crate::read::Done;
 
 /// `done`: of reading it from end to end, or if that was not asked for, of decoding it.
-pub(crate) fn done(path: &Path, done: &Done, decoded: Option<&Decoded>) -> String {
+/// With what `--explain` shows, if it is asked for.
+pub(crate) fn done(path: &Path, done: &Done, decoded: Option<&Decoded>, explain: bool) -> String {
     object(&[
         ("path", path_value(path)),
         ("bytes", done.report.len.into()),
@@ -29,6 +31,10 @@ pub(crate) fn done(path: &Path, done: &Done, decoded: Option<&Decoded>) -> Strin
         ("columns", decoded.map(|d| d.schema.fields().len()).into()),
         ("decode_seconds", decoded.map(|d| d.spent.seconds).into()),
         ("decoded_bytes", decoded.map(|d| d.bytes).into()),
+        (
+            "explain",
+            decoded.filter(|_| explain).map(print::explained).into(),
+        ),
     ])
 }
 

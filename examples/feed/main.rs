@@ -167,7 +167,7 @@ fn told(
         return Ok(());
     };
     if args.json {
-        return writeln!(out, "{}", json::done(path, shown, decoded));
+        return writeln!(out, "{}", json::done(path, shown, decoded, args.explain));
     }
     match done {
         Some(done) => print::done(out, path, done)?,

@@ -84,24 +84,30 @@ pub(crate) fn decoded(out: &mut dyn Write, decoded: &Decoded, explain: bool) -> 
     if !explain {
         return Ok(());
     }
+    for line in explained(decoded) {
+        writeln!(out, "  {}", printable(&line))?;
+    }
+    Ok(())
+}
+
+/// What was read to decode it, and why.
+pub(crate) fn explained(decoded: &Decoded) -> Vec<String> {
     let counters = &decoded.done.report.counters;
-    writeln!(
-        out,
-        "  read for it: {}, {} of {}",
+    let mut lines = vec![format!(
+        "read for it: {}, {} of {}",
         count(counters.requests, "request"),
         size(counters.read),
         size(decoded.done.report.len),
-    )?;
+    )];
     if let Some(plan) = &decoded.plan {
-        for line in plan.to_string().lines() {
-            writeln!(out, "    {}", printable(line))?;
-        }
+        let plan = plan.to_string();
+        lines.extend(plan.lines().map(|line| format!("  {line}")));
     }
-    for range in &decoded.ranges {
+    lines.extend(decoded.ranges.iter().map(|range| {
         let len = size(range.end - range.start);
-        writeln!(out, "    {}..{}: {len}", range.start, range.end)?;
-    }
-    Ok(())
+        format!("  {}..{}: {len}", range.start, range.end)
+    }));
+    lines
 }
 
 fn rate(rows: u64, seconds: f64) -> String {

@@ -55,10 +55,12 @@ pub(super) struct WalkOptions {
 /// # let dir = dir.path();
 /// # std::fs::create_dir(dir.join("below"))?;
 /// # std::fs::write(dir.join("below/file"), "some bytes")?;
-/// let found = walk(dir).into_iter().filter_map(|entry| {
-///     let is_file = entry.result.ok()?.kind == EntryKind::File;
-///     is_file.then_some(entry.path)
-/// });
+/// let mut found = Vec::new();
+/// for entry in walk(dir) {
+///     if entry.result?.kind == EntryKind::File {
+///         found.push(entry.path);
+///     }
+/// }
 /// for file in read_files(found) {
 ///     assert_eq!(file.result?.bytes, "some bytes");
 /// }

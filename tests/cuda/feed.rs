@@ -90,6 +90,10 @@ fn without_a_gpu_it_is_said_why() {
     ));
     assert_eq!((code, &*out), (Some(1), ""));
     assert!(err.contains("there is no CUDA driver: "), "{err}");
+    assert!(
+        err.contains("`--device auto`") && err.contains("`--device cpu`"),
+        "{err}"
+    );
 
     let (code, out, _) = run(&mut without_a_driver(
         &["--json", "--device", "auto"],

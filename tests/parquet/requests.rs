@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::AsArray;
+use arrow::array::{AsArray, Int64Array};
 use arrow::datatypes::Int64Type;
 use bytes::Bytes;
 use feedwater::MemoryReader;
@@ -219,6 +219,51 @@ fn take_reads_the_pages_of_its_rows_and_their_dictionary() {
     ];
     assert!(!dictionary(0).is_empty());
     assert_eq!(reader.asked(), after_the_tail(&file, data));
+}
+
+/// As many of all rows as 1,000 of 5 million.
+#[test]
+fn rows_far_apart_take_one_part_in_fifty_of_a_file_of_small_pages() {
+    const ROWS: u64 = 100_000;
+    let numbers = Int64Array::from_iter_values((0..ROWS as i64).map(|row| row * 7_919 % 99_991));
+    let texts = arrow::array::StringArray::from_iter_values(
+        (0..ROWS).map(|row| format!("https://example.org/{:08x}", row * 7_919)),
+    );
+    let table = arrow::array::RecordBatch::try_from_iter([
+        ("number", Arc::new(numbers) as _),
+        ("text", Arc::new(texts) as _),
+    ]);
+    let properties = properties()
+        .set_max_row_group_row_count(Some(20_000))
+        .set_data_page_row_count_limit(64)
+        .set_write_batch_size(64)
+        .set_dictionary_enabled(false)
+        .set_statistics_enabled(parquet::file::properties::EnabledStatistics::None);
+    let file = write(&table.unwrap(), properties);
+    let reader = Recording::new(&file);
+    let metadata = Metadata::read(&*reader).unwrap();
+    let rows: Vec<u64> = (0..20).map(|n| (n * 48_271 + 17) % ROWS).collect();
+    let scan = || scan(reader.clone()).metadata(metadata.clone()).threads(1);
+    let groups = metadata.parquet().row_groups().iter();
+    let chunks = groups.flat_map(|group| group.columns()).map(|chunk| {
+        let (start, len) = chunk.byte_range();
+        start + len
+    });
+    // Behind the data come the indexes, which are not counted.
+    let end = chunks.max().unwrap();
+    reader.asked();
+    assert_eq!(scan().take(&rows).unwrap().num_rows(), 20);
+    let asked = reader.asked();
+    let pages: u64 = asked
+        .iter()
+        .filter(|range| range.start < end)
+        .map(|range| range.end - range.start)
+        .sum();
+    assert!(
+        pages > 0 && pages * 50 < file.len() as u64,
+        "{pages} of {}",
+        file.len()
+    );
 }
 
 /// Runs of few rows between which pages were not read, with few rows before and behind them.

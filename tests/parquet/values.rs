@@ -182,6 +182,7 @@ fn take_in_any_order_and_more_than_once() {
         );
     }
     let error = scan(reader.clone()).rows(0..1).take(&[0]).unwrap_err();
+    assert_eq!(error.name(), Some("memory"));
     assert!(
         matches!(error.kind(), ErrorKind::InvalidOption { .. }),
         "{error}"

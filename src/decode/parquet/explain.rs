@@ -162,20 +162,21 @@ impl fmt::Display for Plan {
         )?;
         writeln!(
             f,
-            "metadata in {} requests, {} bytes of them indexes",
-            self.metadata_requests, self.index_bytes
+            "metadata in {}, {} bytes of them indexes",
+            requests(self.metadata_requests),
+            self.index_bytes
         )?;
         for group in &self.row_groups {
             writeln!(
                 f,
-                "row group {}: {} of {} rows, {} decoded; {} bytes needed, {} read in {} requests",
+                "row group {}: {} of {} rows, {} decoded; {} bytes needed, {} read in {}",
                 group.index,
                 group.rows_wanted,
                 group.rows,
                 group.rows_decoded,
                 group.bytes_needed,
                 group.bytes_read,
-                group.requests.len()
+                requests(group.requests.len() as u64)
             )?;
             for column in &group.columns {
                 write!(
@@ -202,10 +203,14 @@ impl fmt::Display for Plan {
         }
         write!(
             f,
-            "in all {} bytes needed, {} read in {} requests",
+            "in all {} bytes needed, {} read in {}",
             self.bytes_needed(),
             self.bytes_read(),
-            self.requests()
+            requests(self.requests() as u64)
         )
     }
+}
+
+fn requests(count: u64) -> String {
+    format!("{count} request{}", if count == 1 { "" } else { "s" })
 }

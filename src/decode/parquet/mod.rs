@@ -15,7 +15,10 @@
 //! page right before each page is decoded, which keeps them in the processor's cache.
 //!
 //! # What is decoded by whom
-//! The `parquet` crate decodes; planning, reading, threads and Snappy are done here. A row group is cut into sets of
+//! Columns of numbers, flags, strings and bytes, and lists of numbers, whose pages are PLAIN or have a dictionary, are decoded
+//! here, where all rows of a row group are wanted; so are Snappy and Zstandard undone. All else is decoded by the `parquet`
+//! crate. Values and types are those that it gives: what is not as it should be is given to it, to decode or to refuse.
+//! Planning, reading and threads are ours. A row group is cut into sets of
 //! top-level columns of about the same weight, so that even a file of one row group is decoded by several threads; but a
 //! column of a row group is decoded by one.
 //!
@@ -57,6 +60,7 @@
 mod batches;
 mod buffers;
 mod checked;
+mod direct;
 mod explain;
 mod failure;
 mod filter;

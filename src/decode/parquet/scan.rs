@@ -237,6 +237,10 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
         self.asked.groups.is_some() || self.asked.rows.is_some() || self.asked.predicate.is_some()
     }
 
+    pub(super) fn source_name(&self) -> &Arc<str> {
+        self.reader.source().name()
+    }
+
     /// No rows, until some are asked for.
     pub(super) fn no_rows(mut self) -> Self {
         self.asked.rows = Some(Vec::new());

@@ -58,12 +58,14 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
     /// # Errors
     /// As [`take`](Self::take).
     pub async fn take_async(self, rows: &[u64]) -> Result<RecordBatch> {
+        let name = self.source_name().clone();
         if self.is_narrowed() {
             return Err(Error::new(ErrorKind::InvalidOption {
                 what:
                     "`take` names its rows by itself: leave out row groups, rows and the predicate"
                         .into(),
-            }));
+            })
+            .named(&name));
         }
         let mut sorted = rows.to_vec();
         sorted.sort_unstable();
@@ -71,7 +73,8 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
         if sorted.last() == Some(&u64::MAX) {
             return Err(Error::new(ErrorKind::NotFound {
                 what: format!("row {}", u64::MAX).into(),
-            }));
+            })
+            .named(&name));
         }
         let mut scan = self.no_rows();
         for row in &sorted {
@@ -89,7 +92,7 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
         }
         if found != sorted.len() as u64 {
             let what = format!("{found} rows were decoded of {}", sorted.len());
-            return Err(malformed(None, what));
+            return Err(malformed(None, what).named(&name));
         }
         let in_order = rows.len() == sorted.len() && rows.is_sorted();
         if in_order || parts.is_empty() {

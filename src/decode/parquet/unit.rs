@@ -1,9 +1,9 @@
-//! One part of a row group, decoded by the `parquet` crate from bytes in memory.
+//! One part of a row group, decoded from bytes in memory: here, what is simple, and by the `parquet` crate.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow_array::RecordBatch;
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::{Fields, SchemaRef};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowGroups};
 use parquet::arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels};
@@ -12,6 +12,7 @@ use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 use super::buffers::Buffers;
+use super::direct;
 use super::failure;
 use super::metadata::column_name;
 use super::pages::pages;
@@ -23,7 +24,12 @@ use crate::format::parquet::{Chunk, GroupPlan, Pieces, Rows, malformed};
 /// Decodes some leaves of one row group.
 pub(super) struct Unit {
     metadata: Arc<ParquetMetaData>,
+    /// The Arrow types to make, of the whole file.
+    fields: Fields,
+    leaves: Vec<usize>,
+    /// Of all its leaves.
     levels: FieldLevels,
+    schema: SchemaRef,
     group: GroupPlan,
     held: Held,
     name: Arc<str>,
@@ -31,12 +37,22 @@ pub(super) struct Unit {
     /// Rows of the group that are decoded and not yet delivered.
     left: Rows,
     batch_rows: u64,
-    reader: Option<ParquetRecordBatchReader>,
+    decoders: Option<Decoders>,
+    /// Leaves that are left to the crate after all.
+    refused: Vec<usize>,
     /// Offset and leaf of the last read: where an error was met.
     last: Arc<AtomicU64>,
     /// What the reader failed with.
     failure: Failure,
     part: Option<Arc<str>>,
+}
+
+/// What decodes the leaves from the rows on that are left.
+struct Decoders {
+    /// Columns that are decoded here, and their positions in the schema.
+    direct: Vec<(usize, usize, direct::Column)>,
+    /// The others; `None`: there are none.
+    reader: Option<ParquetRecordBatchReader>,
 }
 
 /// Where the bytes of a row group are.
@@ -91,6 +107,9 @@ impl Unit {
         })?;
         Ok(Unit {
             metadata: metadata.clone(),
+            fields: fields.clone(),
+            leaves: leaves.to_vec(),
+            schema: schema_of(&levels, metadata, part.clone())?,
             levels,
             group: group.clone(),
             held,
@@ -98,7 +117,8 @@ impl Unit {
             buffers: buffers.clone(),
             left: rows,
             batch_rows: batch_rows.max(1),
-            reader: None,
+            decoders: None,
+            refused: Vec::new(),
             last: Arc::new(AtomicU64::new(u64::MAX)),
             failure: Failure::default(),
             part,
@@ -119,7 +139,7 @@ impl Unit {
                     if !failure::is_too_large_a_batch(&error) || rows <= 1 {
                         return Err(error);
                     }
-                    self.reader = None;
+                    self.decoders = None;
                     self.batch_rows = rows / 2;
                 }
             }
@@ -129,37 +149,183 @@ impl Unit {
 
     fn attempt(&mut self) -> Result<RecordBatch> {
         let part = self.part.clone();
-        let mut reader = match self.reader.take() {
-            Some(reader) => reader,
-            None => self.reader().map_err(|error| self.place(error))?,
-        };
-        let batch = failure::contain_arrow(part, || reader.next().transpose());
-        let batch = batch.map_err(|error| self.place(error))?;
-        match batch {
-            Some(batch) if batch.num_rows() > 0 => {
-                self.reader = Some(reader);
-                Ok(batch)
+        loop {
+            let mut decoders = match self.decoders.take() {
+                Some(decoders) => decoders,
+                None => self.decoders()?,
+            };
+            let rows = usize::try_from(self.rows()).unwrap_or(usize::MAX);
+            let mut columns: Vec<Option<ArrayRef>> = vec![None; self.schema.fields().len()];
+            let mut refused = None;
+            for (position, leaf, column) in &mut decoders.direct {
+                let array = failure::contain(None, || Ok(column.next(rows)));
+                match (array, columns.get_mut(*position)) {
+                    (Ok(Some(array)), Some(slot)) => *slot = Some(array),
+                    _ => refused = Some(*leaf),
+                }
             }
-            _ => {
-                let what = format!("row group {} ends before its rows do", self.group.index);
-                let error = malformed(self.part.clone(), what);
-                Err(self.place(error))
+            if let Some(leaf) = refused {
+                // What the source could not bring is not asked for again.
+                if let Some(failure) = self.failure.take() {
+                    return Err(failure);
+                }
+                self.refused.push(leaf);
+                continue;
             }
+            let batch = match &mut decoders.reader {
+                None => None,
+                Some(reader) => {
+                    let batch = failure::contain_arrow(part.clone(), || reader.next().transpose());
+                    match batch.map_err(|error| self.place(error))? {
+                        Some(batch) if batch.num_rows() > 0 => Some(batch),
+                        _ => {
+                            let what =
+                                format!("row group {} ends before its rows do", self.group.index);
+                            let error = malformed(self.part.clone(), what);
+                            return Err(self.place(error));
+                        }
+                    }
+                }
+            };
+            let batch = match batch {
+                Some(batch) if decoders.direct.is_empty() => batch,
+                Some(batch) if batch.num_rows() != rows => {
+                    self.refused = self.leaves.clone();
+                    continue;
+                }
+                batch => self.together(rows, columns, batch)?,
+            };
+            self.decoders = Some(decoders);
+            return Ok(batch);
         }
     }
 
-    fn reader(&self) -> Result<ParquetRecordBatchReader> {
+    /// Rows of the next batch.
+    fn rows(&self) -> u64 {
+        self.batch_rows.min(self.left.len())
+    }
+
+    /// One batch of the columns that were decoded here, and those of `others` where there are none.
+    fn together(
+        &self,
+        rows: usize,
+        mut columns: Vec<Option<ArrayRef>>,
+        others: Option<RecordBatch>,
+    ) -> Result<RecordBatch> {
+        let others = others.as_ref().map_or(&[][..], RecordBatch::columns);
+        let free = columns.iter_mut().filter(|column| column.is_none());
+        for (slot, column) in free.zip(others) {
+            *slot = Some(column.clone());
+        }
+        let columns: Option<Vec<_>> = columns.into_iter().collect();
+        let columns =
+            columns.ok_or_else(|| malformed(self.part.clone(), "a column was not decoded"))?;
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        failure::contain_arrow(self.part.clone(), || {
+            RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)
+        })
+    }
+
+    fn decoders(&self) -> Result<Decoders> {
+        let direct = self.direct();
+        let levels = match direct.is_empty() {
+            true => Some(&self.levels),
+            false => None,
+        };
+        let others = |leaf: &&usize| !direct.iter().any(|(_, other, _)| *other == **leaf);
+        let others: Vec<usize> = self.leaves.iter().filter(others).copied().collect();
+        let reader = match levels {
+            Some(levels) => Some(self.reader(levels)),
+            None if others.is_empty() => None,
+            None => {
+                let schema = self.metadata.file_metadata().schema_descr();
+                let mask = ProjectionMask::leaves(schema, others);
+                let levels = failure::contain(self.part.clone(), || {
+                    parquet_to_arrow_field_levels(schema, mask, Some(&self.fields))
+                })?;
+                Some(self.reader(&levels))
+            }
+        };
+        let reader = reader.transpose().map_err(|error| self.place(error))?;
+        Ok(Decoders { direct, reader })
+    }
+
+    /// The columns that are decoded here, with their positions and leaves: none but from the first row to the last.
+    fn direct(&self) -> Vec<(usize, usize, direct::Column)> {
+        let group = self.metadata.row_group(self.group.index);
+        if self.left.len() != self.group.count {
+            return Vec::new();
+        }
+        let schema = self.metadata.file_metadata().schema_descr();
+        let mut direct = Vec::new();
+        let mut before = None;
+        let mut position = 0;
+        for leaf in &self.leaves {
+            let root = schema.get_column_root_idx(*leaf);
+            if before.is_some_and(|before| before != root) {
+                position += 1;
+            }
+            before = Some(root);
+            let (Some(field), false) = (
+                self.schema.fields().get(position),
+                self.refused.contains(leaf),
+            ) else {
+                continue;
+            };
+            let chunk = group.column(*leaf);
+            let Some(target) = direct::Target::of(chunk, field) else {
+                continue;
+            };
+            // Where it read last is said by the crate, if it comes to that.
+            let last = Arc::new(AtomicU64::new(u64::MAX));
+            let pages = failure::contain(None, || self.pages(*leaf, last));
+            if let Ok(pages) = pages {
+                direct.push((
+                    position,
+                    *leaf,
+                    direct::Column::new(pages, chunk, target, self.group.count),
+                ));
+            }
+        }
+        direct
+    }
+
+    fn reader(&self, levels: &FieldLevels) -> Result<ParquetRecordBatchReader> {
         let selection =
             (self.left.len() < self.group.count).then(|| self.left.selection(self.group.count));
         let rows = Source { unit: self };
         failure::contain(self.part.clone(), || {
             ParquetRecordBatchReader::try_new_with_row_groups(
-                &self.levels,
+                levels,
                 &rows,
-                usize::try_from(self.batch_rows.min(self.left.len())).unwrap_or(usize::MAX),
+                usize::try_from(self.rows()).unwrap_or(usize::MAX),
                 selection,
             )
         })
+    }
+
+    /// The pages of a leaf; `last` gets the offset of each read.
+    fn pages(&self, leaf: usize, last: Arc<AtomicU64>) -> ParquetResult<Box<dyn PageReader>> {
+        let column = self.group.columns.iter().find(|column| column.leaf == leaf);
+        let column = column
+            .ok_or_else(|| ParquetError::General(format!("column {leaf} was not planned")))?;
+        let range = column.chunk.clone();
+        let chunk = match &self.held {
+            Held::Here(pieces) => Column::Here(Chunk::new(pieces.clone(), range, last)),
+            Held::Resident(resident) => Column::Resident {
+                resident: resident.clone(),
+                range,
+                last,
+                failure: self.failure.clone(),
+            },
+        };
+        pages(
+            chunk,
+            self.metadata.row_group(self.group.index).column(leaf),
+            usize::try_from(self.group.count).unwrap_or(usize::MAX),
+            column.pages.as_ref().map(|pages| pages.locations.clone()),
+            &self.buffers,
+        )
     }
 
     /// Removes the first `count` rows of those that are left.
@@ -219,27 +385,7 @@ impl RowGroups for Source<'_> {
     }
 
     fn column_chunks(&self, leaf: usize) -> ParquetResult<Box<dyn PageIterator>> {
-        let unit = self.unit;
-        let column = unit.group.columns.iter().find(|column| column.leaf == leaf);
-        let column = column
-            .ok_or_else(|| ParquetError::General(format!("column {leaf} was not planned")))?;
-        let (range, last) = (column.chunk.clone(), unit.last.clone());
-        let chunk = match &unit.held {
-            Held::Here(pieces) => Column::Here(Chunk::new(pieces.clone(), range, last)),
-            Held::Resident(resident) => Column::Resident {
-                resident: resident.clone(),
-                range,
-                last,
-                failure: unit.failure.clone(),
-            },
-        };
-        let reader = pages(
-            chunk,
-            unit.metadata.row_group(unit.group.index).column(leaf),
-            self.num_rows(),
-            column.pages.as_ref().map(|pages| pages.locations.clone()),
-            &unit.buffers,
-        )?;
+        let reader = self.unit.pages(leaf, self.unit.last.clone())?;
         Ok(Box::new(OneChunk(Some(reader))))
     }
 

@@ -104,9 +104,9 @@ impl<R: Reader + ?Sized> TensorFile<R> {
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if there is none of this name.
     pub fn info(&self, name: &str) -> Result<&TensorInfo> {
-        self.header.info(name).ok_or_else(|| {
-            not_found(name, self.header.tensors.len()).named(self.reader.source().name())
-        })
+        self.header
+            .info(name)
+            .ok_or_else(|| not_found(name, self.names()).named(self.reader.source().name()))
     }
 
     /// The file's metadata: whatever its writer put into `__metadata__`.
@@ -138,9 +138,24 @@ impl<R: Reader + ?Sized> fmt::Debug for TensorFile<R> {
     }
 }
 
-/// The error of a name that none of `count` tensors has.
-pub(super) fn not_found(name: &str, count: usize) -> Error {
-    let what = format!("tensor {name:?} among the {count} that there are");
+/// The error of a name that none of `names` is. It lists those that begin most alike.
+pub(super) fn not_found<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Error {
+    const SHOWN: usize = 8;
+    let alike = |other: &str| {
+        let pairs = name.bytes().zip(other.bytes());
+        pairs.take_while(|(a, b)| a == b).count()
+    };
+    let mut names: Vec<&str> = names.collect();
+    let count = names.len();
+    names.sort_by_key(|other| std::cmp::Reverse(alike(other)));
+    names.truncate(SHOWN);
+    let shown: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
+    let shown = match (count, shown.join(", ")) {
+        (0, _) => "there are none".into(),
+        (..=SHOWN, shown) => format!("there are {shown}"),
+        (_, shown) => format!("there are {count}, among them {shown}"),
+    };
+    let what = format!("tensor {name:?}: {shown}");
     Error::new(ErrorKind::NotFound { what: what.into() })
 }
 

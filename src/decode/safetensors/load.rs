@@ -48,6 +48,8 @@ const WINDOW: u64 = 64 << 20;
 #[must_use = "nothing is read before `wait`, `submit` or `in_order`"]
 pub struct Load<R: Reader + ?Sized> {
     parts: Vec<Part<R>>,
+    /// Of the file, or of the index of the files.
+    name: Arc<str>,
     options: Options,
     failed: Option<Error>,
 }
@@ -70,12 +72,14 @@ pub(super) struct Options {
 
 impl<R: Reader + ?Sized> Load<R> {
     pub(super) fn of(reader: Arc<R>, tensors: Vec<TensorInfo>) -> Self {
-        Load::of_parts(vec![Part { reader, tensors }])
+        let name = reader.source().name().clone();
+        Load::of_parts(vec![Part { reader, tensors }], &name)
     }
 
-    pub(super) fn of_parts(parts: Vec<Part<R>>) -> Self {
+    pub(super) fn of_parts(parts: Vec<Part<R>>, name: &Arc<str>) -> Self {
         Load {
             parts,
+            name: name.clone(),
             options: Options {
                 align: None,
                 pool: None,
@@ -101,25 +105,20 @@ impl<R: Reader + ?Sized> Load<R> {
         let names: Vec<N> = names.into_iter().collect();
         let mut missing: HashSet<&str> = names.iter().map(AsRef::as_ref).collect();
         let wanted = missing.clone();
-        let mut count = 0;
-        for part in &mut self.parts {
-            count += part.tensors.len();
-            part.tensors.retain(|info| {
-                missing.remove(info.name());
-                wanted.contains(info.name())
-            });
+        let there = || self.parts.iter().flat_map(|part| &part.tensors);
+        for info in there() {
+            missing.remove(info.name());
         }
         if let Some(name) = names
             .iter()
             .map(AsRef::as_ref)
             .find(|name| missing.contains(name))
         {
-            let error = not_found(name, count);
-            let error = match self.parts.as_slice() {
-                [part] => error.named(part.reader.source().name()),
-                _ => error,
-            };
+            let error = not_found(name, there().map(TensorInfo::name)).named(&self.name);
             self.failed.get_or_insert(error);
+        }
+        for part in &mut self.parts {
+            part.tensors.retain(|info| wanted.contains(info.name()));
         }
         self
     }
@@ -191,6 +190,7 @@ impl<R: Reader + ?Sized> Load<R> {
             }
         }
         PendingTensors {
+            name: self.name,
             asked,
             at: 0,
             tensors: Vec::new(),
@@ -352,6 +352,7 @@ impl Cutting {
 /// system.
 #[must_use = "dropping it cancels reads that have not begun"]
 pub struct PendingTensors {
+    name: Arc<str>,
     asked: Vec<Asked>,
     /// Those before are in `tensors`.
     at: usize,
@@ -371,7 +372,7 @@ impl PendingTensors {
         for Asked { pending, cutting } in self.asked.into_iter().skip(self.at) {
             cutting.cut(pending.wait()?, |tensor| self.tensors.push(tensor))?;
         }
-        Ok(Tensors::new(self.tensors, Tensor::name))
+        Ok(Tensors::new(self.tensors, Tensor::name, Some(self.name)))
     }
 
     /// How far it is, of all files together: ranges and bytes that are there, and that were asked for.
@@ -405,10 +406,8 @@ impl Future for PendingTensors {
         }
         // Polled once more, it has nothing to give, which is no empty set of tensors.
         this.failed = Some(Error::new(ErrorKind::Abandoned));
-        Poll::Ready(Ok(Tensors::new(
-            std::mem::take(&mut this.tensors),
-            Tensor::name,
-        )))
+        let (tensors, name) = (std::mem::take(&mut this.tensors), this.name.clone());
+        Poll::Ready(Ok(Tensors::new(tensors, Tensor::name, Some(name))))
     }
 }
 

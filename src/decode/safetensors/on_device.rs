@@ -240,7 +240,7 @@ impl<R: Reader + ?Sized> PendingDeviceTensors<R> {
             let blocks = pending.wait()?;
             self.take(&piece, blocks)?;
         }
-        Ok(Tensors::new(self.tensors, DeviceTensor::name))
+        Ok(Tensors::new(self.tensors, DeviceTensor::name, None))
     }
 
     /// How far it is, of all files together: ranges and bytes that are on the device, and that are wanted.
@@ -328,6 +328,7 @@ impl<R: Reader + ?Sized> Future for PendingDeviceTensors<R> {
         Poll::Ready(Ok(Tensors::new(
             std::mem::take(&mut this.tensors),
             DeviceTensor::name,
+            None,
         )))
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::file::{TensorFile, begin, finish, not_found};
 use super::load::{Load, Part};
@@ -93,6 +94,7 @@ pub async fn open_sharded_async(
         shards,
         by_name,
         metadata,
+        name: name.clone(),
     })
 }
 
@@ -103,6 +105,8 @@ pub struct ShardedTensors {
     /// The shard of each tensor, and what it says of it.
     by_name: BTreeMap<String, (usize, TensorInfo)>,
     metadata: String,
+    /// Of the index.
+    name: Arc<str>,
 }
 
 impl ShardedTensors {
@@ -132,7 +136,9 @@ impl ShardedTensors {
     /// [`NotFound`](ErrorKind::NotFound) if the index does not name it.
     pub fn info(&self, name: &str) -> Result<&TensorInfo> {
         let found = self.by_name.get(name).map(|(_, info)| info);
-        found.ok_or_else(|| not_found(name, self.by_name.len()))
+        found.ok_or_else(|| {
+            not_found(name, self.by_name.keys().map(String::as_str)).named(&self.name)
+        })
     }
 
     /// The index's metadata, as JSON; `{}` if it has none.
@@ -159,7 +165,7 @@ impl ShardedTensors {
             part.tensors
                 .sort_by_key(|info| (info.range().start, info.range().end));
         }
-        Load::of_parts(parts)
+        Load::of_parts(parts, &self.name)
     }
 }
 

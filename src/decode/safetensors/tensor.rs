@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -120,14 +121,21 @@ fn holds(dtype: Dtype, number: Number) -> bool {
 pub struct Tensors<T = Tensor> {
     tensors: Vec<T>,
     by_name: HashMap<String, usize>,
+    /// Of the file, or of the index of the files.
+    source: Option<Arc<str>>,
 }
 
 impl<T> Tensors<T> {
-    pub(super) fn new(tensors: Vec<T>, name: impl Fn(&T) -> &str) -> Self {
+    pub(super) fn new(
+        tensors: Vec<T>,
+        name: impl Fn(&T) -> &str,
+        source: Option<Arc<str>>,
+    ) -> Self {
         let names = tensors.iter().map(|tensor| name(tensor).to_owned());
         Tensors {
             by_name: names.zip(0..).collect(),
             tensors,
+            source,
         }
     }
 
@@ -151,8 +159,18 @@ impl<T> Tensors<T> {
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if none of this name was read.
     pub fn tensor(&self, name: &str) -> Result<&T> {
-        self.get(name)
-            .ok_or_else(|| not_found(name, self.tensors.len()))
+        self.get(name).ok_or_else(|| self.not_found(name))
+    }
+
+    #[cold]
+    fn not_found(&self, name: &str) -> Error {
+        let mut names: Vec<(&String, &usize)> = self.by_name.iter().collect();
+        names.sort_by_key(|(_, at)| **at);
+        let error = not_found(name, names.iter().map(|(name, _)| name.as_str()));
+        match &self.source {
+            Some(source) => error.named(source),
+            None => error,
+        }
     }
 
     /// All of them.
@@ -166,6 +184,7 @@ impl<T> Default for Tensors<T> {
         Tensors {
             tensors: Vec::new(),
             by_name: HashMap::new(),
+            source: None,
         }
     }
 }

@@ -59,9 +59,11 @@ fn is_below(parts: &[String], name: &str) -> bool {
 fn unknown(schema: &SchemaDescriptor, name: &str) -> Error {
     const SHOWN: usize = 20;
     let roots = schema.root_schema().get_fields();
-    let mut there: Vec<_> = roots.iter().take(SHOWN).map(|root| root.name()).collect();
+    // Quoted, since names may have blanks and commas.
+    let shown = roots.iter().take(SHOWN);
+    let mut there: Vec<_> = shown.map(|root| format!("{:?}", root.name())).collect();
     if roots.len() > SHOWN {
-        there.push("…");
+        there.push("…".into());
     }
     Error::new(ErrorKind::NotFound {
         what: format!(

@@ -192,11 +192,15 @@ impl Planner {
             first_rows.push(rows);
             rows += count_of(group);
         }
-        if let Some(asked) = &request.rows
-            && asked.end() > rows
-        {
+        let asked = request.rows.as_ref().filter(|asked| asked.end() > rows);
+        if let Some(asked) = asked.and_then(|asked| asked.ranges().last()) {
+            let of = match asked.end - asked.start {
+                1 => String::new(),
+                _ => format!(" of rows {}..{}", asked.start, asked.end),
+            };
+            let missing = rows.max(asked.start);
             return Err(Error::new(ErrorKind::NotFound {
-                what: format!("row {}; the file has {rows} rows", asked.end() - 1).into(),
+                what: format!("row {missing}{of}; the file has {rows} rows").into(),
             }));
         }
         let groups = match &request.groups {
