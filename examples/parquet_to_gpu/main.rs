@@ -45,7 +45,7 @@ fn run(path: &std::path::Path) -> Result<(), Box<dyn Error>> {
             show(field.name(), column);
         }
         // An ArrowDeviceArray: who takes it calls its `release`; dropped here, it is given back.
-        if batch.num_rows() > 0 && batch.schema().fields().len() > 0 {
+        if batch.num_rows() > 0 && !batch.schema().fields().is_empty() {
             let array = batch.export()?;
             println!("  as an {array:?}");
         }

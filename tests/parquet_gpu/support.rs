@@ -7,7 +7,7 @@ use arrow_schema::SchemaRef;
 use bytes::Bytes;
 use feedwater::cuda::Device;
 use feedwater::parquet::{DeviceScanReport, Scan, scan};
-use feedwater::{Error, ErrorKind, MemoryReader, Processor, Result};
+use feedwater::{ErrorKind, MemoryReader, Processor, Result};
 
 /// A scan of a file in memory, as both executors begin it.
 pub(crate) type Asked<'a> = &'a dyn Fn(Scan<MemoryReader>) -> Scan<MemoryReader>;
@@ -56,7 +56,7 @@ pub(crate) fn on_device(
 pub(crate) enum Agreed {
     Rows(RecordBatch, DeviceScanReport),
     /// Both failed, for the same reason.
-    Failed(Error),
+    Failed,
 }
 
 impl Agreed {
@@ -69,7 +69,7 @@ impl Agreed {
                 };
                 (sum(|column| column.by_gpu), sum(|column| column.by_host))
             }
-            Agreed::Failed(_) => (0, 0),
+            Agreed::Failed => (0, 0),
         }
     }
 }
@@ -101,7 +101,7 @@ pub(crate) fn agree(gpu: &Arc<Device>, what: &str, file: &Bytes, asked: Asked<'_
                 );
             }
             assert!(device.name().is_some(), "{what}: {device}");
-            Agreed::Failed(device)
+            Agreed::Failed
         }
         (Ok(_), Err(error)) => panic!("{what}: by the device: {error}"),
         (Err(error), Ok(_)) => panic!("{what}: by the host: {error}"),

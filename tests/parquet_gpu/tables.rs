@@ -39,7 +39,7 @@ impl Nulls {
         match self {
             Nulls::Required | Nulls::None => true,
             // Runs and single ones.
-            Nulls::Some => row % 7 != 0 && row % 97 > 20,
+            Nulls::Some => !row.is_multiple_of(7) && row % 97 > 20,
             Nulls::All => false,
         }
     }
