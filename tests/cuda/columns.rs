@@ -326,6 +326,40 @@ fn all_widths_of_indices() {
 }
 
 #[test]
+fn the_last_bytes_of_an_arena_and_nothing_past_them() {
+    let session = session("eager");
+    {
+        let gpu = separate();
+        let mut random = Random::new(12);
+        let packed = ways().into_iter().chain([1, 3, 11, 31].map(|bits| Shape {
+            encoding: Encoding::Dictionary,
+            bits,
+            ..Shape::PLAIN
+        }));
+        for shape in packed {
+            // Packed to the last bit, which is that of the arena and of its allocation.
+            for rows in [1, 13, 45] {
+                let mut arena = Arena::default();
+                let style = Style::Cut;
+                arena.column(Shape { style, ..shape }, &[rows], &mut random);
+                assert_eq!(compare(&gpu, &arena, "the end"), 0);
+            }
+        }
+        // And levels, of rows that are all null.
+        let shape = Shape {
+            nullable: true,
+            valid: 0,
+            style: Style::Cut,
+            ..Shape::PLAIN
+        };
+        let mut arena = Arena::default();
+        arena.column(shape, &[300], &mut random);
+        assert_eq!(compare(&gpu, &arena, "the end"), 0);
+    }
+    nothing_left(&session);
+}
+
+#[test]
 fn many_tiles_and_pages() {
     let session = session("eager");
     {
