@@ -8,10 +8,14 @@ mod common;
 mod beside;
 #[path = "tfrecord_gpu/boundaries.rs"]
 mod boundaries;
+#[path = "tfrecord_gpu/corpus.rs"]
+mod corpus;
 #[path = "tfrecord_gpu/damage.rs"]
 mod damage;
 #[path = "tfrecord_gpu/failures.rs"]
 mod failures;
+#[path = "tfrecord_gpu/kernels.rs"]
+mod kernels;
 #[allow(dead_code)]
 #[path = "tfrecord_example/messages.rs"]
 mod messages;

@@ -17,6 +17,7 @@ mod columns;
 #[path = "../../tests/cuda/pages.rs"]
 #[allow(dead_code)]
 mod pages;
+mod tfrecord;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -134,6 +135,7 @@ fn main() {
     println!("| work | way | ms | GB/s | ratio (range) |\n|---|---|---:|---:|---|");
     to_the_device(&gpu, len, turns, &mut json);
     kernels(&gpu, len, turns, &mut json);
+    tfrecord::files(&gpu, len, turns, &mut json);
     if let Some(path) = std::env::var_os("FEEDWATER_BENCH_JSON") {
         std::fs::write(path, json).unwrap();
     }

@@ -279,6 +279,8 @@ pub(crate) struct PerRow {
     affine: Option<(usize, Vec<f32>, Vec<f32>)>,
 }
 
+// For examples: a tensor of each row.
+#[cfg_attr(not(feature = "tfrecord"), allow(dead_code))]
 impl Dense {
     /// The same for each of many rows, none of which has to be aligned: a cast of one to three dimensions, whose source has
     /// exactly as many elements as the shape.

@@ -386,9 +386,10 @@ impl Device {
         work.wait()?;
         drop(work);
         let columns = made.into_iter().map(|making| {
-            // SAFETY: all of them were written, and that is done.
             let written = |output: Option<Output>| {
-                output.map(|output| unsafe { output.written() }).transpose()
+                // SAFETY: all of them were written, and that is done.
+                let output = output.map(|output| unsafe { output.written() });
+                output.transpose()
             };
             Ok(Column {
                 values: written(making.values)?,

@@ -16,6 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 const BLOCKS: u64 = 1 << 16;
 
 /// Bytes of a block for what is copied to the device.
+#[cfg_attr(not(any(feature = "parquet", feature = "tfrecord")), allow(dead_code))]
 const STAGE: usize = 4 << 20;
 
 /// A parameter of a kernel: words in the order and with the alignment of the structure in its source.
@@ -93,6 +94,7 @@ pub(super) struct Work<'a> {
     device: &'a Device,
     /// What the device copies from.
     words: Vec<Words>,
+    #[cfg_attr(not(any(feature = "parquet", feature = "tfrecord")), allow(dead_code))]
     pinned: Vec<Bytes>,
     buffers: Vec<DeviceBuffer>,
     done: bool,
@@ -164,6 +166,7 @@ impl<'a> Work<'a> {
     ///
     /// # Safety
     /// As many bytes are there, on this device, which nobody else uses before the work is done.
+    #[cfg_attr(not(any(feature = "parquet", feature = "tfrecord")), allow(dead_code))]
     pub(super) unsafe fn stage(&mut self, parts: &[&[u8]], address: u64) -> Result<()> {
         let mut left: usize = parts.iter().map(|part| part.len()).sum();
         let (mut at, mut block): (_, Option<BlockMut>) = (address, None);

@@ -49,6 +49,9 @@ mod scan;
 mod spans;
 mod staging;
 mod stream;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
 mod topology;
 
 pub use checksum::Checksum;

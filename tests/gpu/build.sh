@@ -8,7 +8,7 @@ mkdir -p "$out"
 built() {
     cargo "$@" --message-format=json | grep -o '"executable":"[^"]*"' | tail -n 1 | cut -d '"' -f 4
 }
-cp "$(built test --release --no-run --test cuda)" "$out/cuda"
+for test in cuda tfrecord_gpu; do cp "$(built test --release --no-run --test "$test")" "$out/$test"; done
 cp "$(built bench --no-run --bench gpu)" "$out/bench"
-strip "$out/cuda" "$out/bench"
-du -ch "$out/cuda" "$out/bench" | tail -n 1
+strip "$out/cuda" "$out/tfrecord_gpu" "$out/bench"
+du -ch "$out/cuda" "$out/tfrecord_gpu" "$out/bench" | tail -n 1

@@ -44,7 +44,20 @@ one() {
     return 0
 }
 
-tests() { "${prefix[@]}" "$folder/cuda" --list 2>/dev/null | sed -n 's/: test$//p' | grep -E "$1" | grep -vE "${2:-^$}"; }
+# The programs of tests that are there, and the names in one of them.
+programs=()
+for program in cuda tfrecord_gpu; do [ ! -x "$folder/$program" ] || programs+=("$program"); done
+tests() { "${prefix[@]}" "$folder/$1" --list 2>/dev/null | sed -n 's/: test$//p' | grep -E "$2" | grep -vE "${3:-^$}"; }
+
+# each PART SECONDS PATTERN [NOT]: the tests of all programs with such names, each in a process of its own.
+each() {
+    local program name
+    for program in "${programs[@]}"; do
+        for name in $(tests "$program" "$3" "${4:-}"); do
+            one "$1" "$program $name" "$2" "${prefix[@]}" "$folder/$program" --exact "$name"
+        done
+    done
+}
 
 for part in "${parts[@]}"; do
     case $part in
@@ -52,17 +65,19 @@ for part in "${parts[@]}"; do
         one environment nvidia-smi 20 nvidia-smi
         [ ! -e "$folder/last.txt" ] || cp "$folder/last.txt" "$folder/environment.txt"
         ;;
-    modules) for name in $(tests '^modules::'); do one modules "$name" 60 "${prefix[@]}" "$folder/cuda" --exact "$name"; done ;;
-    kernels) for name in $(tests '^(kernels|columns)::'); do one kernels "$name" 60 "${prefix[@]}" "$folder/cuda" --exact "$name"; done ;;
-    tests) for name in $(tests . '^(modules|kernels|columns)::'); do one tests "$name" 60 "${prefix[@]}" "$folder/cuda" --exact "$name"; done ;;
+    modules) each modules 60 '^modules::' ;;
+    kernels) each kernels 60 '^(kernels|columns)::' ;;
+    tests) each tests 60 . '^(modules|kernels|columns)::' ;;
     sanitizer)
         if ! command -v compute-sanitizer >/dev/null; then
             echo "sanitizer: compute-sanitizer is not installed"
             continue
         fi
         for tool in memcheck racecheck initcheck synccheck; do
-            for name in $(tests '^kernels::|^columns::(all_lengths|what_is_wrong)'); do
-                one "$tool" "$name" 90 compute-sanitizer --tool "$tool" --error-exitcode 9 "$folder/cuda" --exact "$name"
+            for program in "${programs[@]}"; do
+                for name in $(tests "$program" '^kernels::|^columns::(all_lengths|what_is_wrong)'); do
+                    one "$tool" "$program $name" 90 compute-sanitizer --tool "$tool" --error-exitcode 9 "$folder/$program" --exact "$name"
+                done
             done
         done
         ;;

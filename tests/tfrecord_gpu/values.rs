@@ -148,7 +148,7 @@ fn whoever_is_asked_for_decodes() {
 }
 
 #[test]
-fn feature_lists_are_the_hosts() {
+fn views_and_feature_lists_are_the_hosts() {
     let session = session("eager");
     {
         let gpu = Device::open(0).unwrap();
@@ -156,9 +156,17 @@ fn feature_lists_are_the_hosts() {
         let schema = ExampleSchema::new()
             .with(Feature::scalar("label", ValueType::Int64))
             .with_list(Feature::variable("steps", ValueType::Float32));
-        let (_, report) = compare(&gpu, &bytes, &RecordOptions::new(), &schema, |scan| scan);
-        assert_eq!((report.gpu.rows, report.host.rows), (0, 5));
-        assert_eq!(report.reasons[0].0, "there is no kernel for feature lists");
+        let views = ExampleSchema::new()
+            .with(Feature::scalar("image", ValueType::BinaryView))
+            .with(Feature::variable("texts", ValueType::Utf8View));
+        for (schema, why) in [
+            (schema, "there is no kernel for feature lists"),
+            (views, "there is no kernel for views"),
+        ] {
+            let (_, report) = compare(&gpu, &bytes, &RecordOptions::new(), &schema, |scan| scan);
+            assert_eq!((report.gpu.rows, report.host.rows), (0, 5));
+            assert_eq!(report.reasons[0].0, why);
+        }
     }
     nothing_left(&session);
 }

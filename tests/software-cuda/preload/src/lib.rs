@@ -336,10 +336,9 @@ fn load(path: &Path) -> Library {
                 *mut c_void,
                 unsafe extern "C" fn(u64, *mut u8, usize) -> usize,
             >(symbol(c"software_cuda_finding")),
-            work: std::mem::transmute::<
-                *mut c_void,
-                unsafe extern "C" fn(*const c_char, *mut Work),
-            >(symbol(c"software_cuda_work")),
+            work: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const c_char, *mut Work)>(
+                symbol(c"software_cuda_work"),
+            ),
         }
     }
 }

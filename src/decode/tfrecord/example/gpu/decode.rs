@@ -18,7 +18,7 @@ use crate::cuda::frames::Frame;
 use crate::decode::device::{DeviceArray, DeviceBatch, Processor};
 use crate::decode::tfrecord::ExampleDecoder;
 use crate::decode::tfrecord::example::decoder::format_name;
-use crate::decode::tfrecord::example::schema::ExampleSchema;
+use crate::decode::tfrecord::example::schema::{ExampleSchema, Feature, ValueType};
 use crate::error::{Error, ErrorKind, Result};
 
 /// What became of the records of one batch: batches, and then the error that ends them all.
@@ -57,6 +57,9 @@ impl Decoder {
         let never = match processor {
             Processor::Cpu => Some("the caller wants the host to decode".into()),
             _ if !schema.lists.is_empty() => Some("there is no kernel for feature lists".into()),
+            _ if schema.context.iter().any(are_views) => {
+                Some("there is no kernel for views".into())
+            }
             _ => None,
         };
         Ok(Decoder {
@@ -101,7 +104,7 @@ impl Decoder {
                     error: None,
                 })
             }
-            Tried::Not(why) => self.by_host(taken, &why),
+            Tried::Not(why) => self.by_host(taken, why),
         }
     }
 
@@ -169,7 +172,7 @@ impl Decoder {
     }
 
     /// As the host does it, copied to the device.
-    fn by_host(&mut self, taken: &Taken, why: &Cow<'static, str>) -> Result<Done> {
+    fn by_host(&mut self, taken: &Taken, why: Cow<'static, str>) -> Result<Done> {
         let (parts, begin) = taken.framed.on_host(&self.gpu, &taken.rows)?;
         let (mut batches, mut error, mut rows) = (Vec::new(), None, Vec::new());
         'records: for (row, framed) in frames_of(&parts, begin, taken.rows.iter().copied()) {
@@ -206,7 +209,7 @@ impl Decoder {
                 None => batch,
             };
             if batch.num_rows() > 0 {
-                self.report.on_host(batch.num_rows(), why);
+                self.report.on_host(batch.num_rows(), why.clone());
                 done.batches.push_back(self.upload(&batch)?);
             }
             if let Some((at, error)) = short {
@@ -281,4 +284,9 @@ impl Decoder {
         let columns = DeviceBatch::new(self.plan.schema().clone(), batch.num_rows(), columns);
         Ok(DeviceExamples::new(columns, tensors))
     }
+}
+
+/// Whether the column of a feature points into what was read.
+fn are_views(feature: &Feature) -> bool {
+    matches!(feature.values, ValueType::BinaryView | ValueType::Utf8View)
 }

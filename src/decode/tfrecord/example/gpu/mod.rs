@@ -6,7 +6,7 @@
 //! | checksums of lengths and data | both, of every record | where corrupt records are left out |
 //! | features of `Example` | all value types, shapes, defaults and nulls | |
 //! | examples in a form that no writer makes (unpacked or merged lists, unknown fields, a name twice) | after the host has written them anew | |
-//! | `SequenceExample` | | all of it; columns are copied to the device |
+//! | `SequenceExample`, and schemas with [views](crate::tfrecord::ValueType::BinaryView) | | all of it; columns are copied to the device |
 //! | a batch with a record that is corrupt, or not what the schema asks for | | all of it: its rows, and its error, are the answer |
 //! | GZIP and ZLIB | what they hold | inflating |
 

@@ -37,12 +37,12 @@ impl DeviceReport {
         self.gpu.rows += rows as u64;
     }
 
-    pub(super) fn on_host(&mut self, rows: usize, why: &Cow<'static, str>) {
+    pub(super) fn on_host(&mut self, rows: usize, why: Cow<'static, str>) {
         self.host.batches += 1;
         self.host.rows += rows as u64;
-        match self.reasons.iter_mut().find(|(reason, _)| reason == why) {
+        match self.reasons.iter_mut().find(|(reason, _)| *reason == why) {
             Some((_, times)) => *times += 1,
-            None => self.reasons.push((why.clone(), 1)),
+            None => self.reasons.push((why, 1)),
         }
     }
 }

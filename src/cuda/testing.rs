@@ -1,0 +1,78 @@
+//! Kernels by themselves, and what they have to give, one value after the other: for tests.
+#![allow(unsafe_code)]
+
+use super::device::Device;
+use super::frames::{Frame, bytes_of};
+use super::launch::{Words, Work};
+use super::scan;
+use crate::buffer::DeviceBytes;
+use crate::error::Result;
+
+/// Where the data of each record is, and how long: what the kernels of `frames` find in a window.
+///
+/// # Errors
+/// As there.
+pub fn frames(gpu: &Device, window: &DeviceBytes, left: u64, most: u64) -> Result<Vec<(u64, u64)>> {
+    let frames = gpu.frames(window, left, most)?;
+    Ok(frames
+        .iter()
+        .map(|Frame { data, len }| (*data, *len))
+        .collect())
+}
+
+/// The exclusive sums of rows of equal length, each with its total behind it, by the kernels of `scan`.
+///
+/// # Errors
+/// Those of the device.
+pub fn sums(gpu: &Device, rows: &[Vec<u64>]) -> Result<Vec<Vec<u64>>> {
+    let length = rows.first().map_or(0, Vec::len);
+    let mut work = Work::new(gpu);
+    let mut words = Words::with_capacity(bytes_of((rows.len() * length) as u64, 8)?)?;
+    for row in rows {
+        row.iter().for_each(|number| {
+            words.u64(*number);
+        });
+    }
+    let input = work.upload(words)?;
+    // SAFETY: so many numbers were uploaded.
+    let output = unsafe { scan::rows(&mut work, input, rows.len() as u64, length as u64)? };
+    // SAFETY: a number more in each row.
+    let sums = unsafe { work.finish::<8>(output, rows.len() * (length + 1))? };
+    let sums: Vec<u64> = sums.into_iter().map(u64::from_ne_bytes).collect();
+    Ok(sums.chunks(length + 1).map(<[u64]>::to_vec).collect())
+}
+
+/// The places at which a length that can be and its checksum stand: of each the first byte of data, and the length.
+pub fn candidates(window: &[u8], left: u64, most: u64) -> Vec<(u64, u64)> {
+    let places = (0u64..).zip(window.windows(12));
+    let candidate = |(at, header): (u64, &[u8])| {
+        let (length, sum) = header.split_first_chunk::<8>()?;
+        let found = u32::from_le_bytes(*sum.first_chunk()?);
+        let room = left.checked_sub(at)?.checked_sub(16)?;
+        let value = u64::from_le_bytes(*length);
+        (value <= room.min(most) && masked_crc(length) == found).then_some((at + 12, value))
+    };
+    places.filter_map(candidate).collect()
+}
+
+/// Those of them that follow each other from the first byte on.
+pub fn chain(candidates: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let (mut chain, mut wanted) = (Vec::new(), 12);
+    for (data, len) in candidates {
+        if *data == wanted {
+            chain.push((*data, *len));
+            wanted = data.saturating_add(*len).saturating_add(16);
+        }
+    }
+    chain
+}
+
+/// CRC-32C, bit by bit, masked as TFRecord does.
+fn masked_crc(bytes: &[u8]) -> u32 {
+    let crc = bytes.iter().fold(u32::MAX, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+            (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg())
+        })
+    });
+    (!crc).rotate_right(15).wrapping_add(0xa282_ead8)
+}

@@ -1,0 +1,154 @@
+//! Kernels by themselves, beside scalar references.
+
+use std::sync::Arc;
+
+use feedwater::DeviceBytes;
+use feedwater::cuda::{Device, DeviceOptions, Guard, testing};
+
+use crate::beside::{framed, header};
+use crate::support::*;
+
+fn put(gpu: &Arc<Device>, bytes: &[u8]) -> DeviceBytes {
+    let reader = reader(gpu, &bytes.to_vec().into());
+    let block = read(gpu, &reader, 0..bytes.len() as u64).unwrap();
+    block.into_device().unwrap()
+}
+
+/// Numbers that look like any.
+fn draws(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    move |below| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    }
+}
+
+/// Records, and between their bytes headers that lead anywhere: to each other, into records, past the end.
+fn window(seed: u64, len: usize) -> Vec<u8> {
+    let mut draw = draws(seed);
+    let mut bytes = Vec::new();
+    while bytes.len() < len {
+        match draw(5) {
+            0 => bytes.extend(header(draw(2 * len as u64 + 30))),
+            1 => bytes.extend(header(u64::MAX - draw(40))),
+            2 => {
+                let inner = framed(&vec![1; draw(30) as usize]);
+                bytes.extend(framed(&inner));
+            }
+            _ => bytes.extend(framed(&vec![0; draw(60) as usize])),
+        }
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+#[test]
+fn records_are_those_of_the_reference_in_windows_of_all_sizes() {
+    let session = session("eager");
+    {
+        let gpu = Device::open(0).unwrap();
+        let mut chained = 0;
+        let sizes = [
+            0, 1, 11, 12, 13, 15, 16, 17, 40, 511, 512, 513, 700, 1024, 3000,
+        ];
+        for (turn, len) in (0..).zip(sizes.into_iter().chain(300..312)) {
+            // Those that begin with a record are long chains.
+            let mut bytes = window(turn, len);
+            if turn % 2 == 0 {
+                bytes.splice(0..0, framed(b"first"));
+                bytes.truncate(len.max(1));
+            }
+            let there = put(&gpu, &bytes);
+            let len = bytes.len() as u64;
+            for left in [len, len + 1, len + 1000, u64::MAX] {
+                for most in [u64::MAX, 25] {
+                    let candidates = testing::candidates(&bytes, left, most);
+                    let wanted = testing::chain(&candidates);
+                    let found = testing::frames(&gpu, &there, left, most).unwrap();
+                    assert_eq!(found, wanted, "turn {turn}, left {left}, most {most}");
+                    chained += usize::from(wanted.len() < candidates.len() && wanted.len() > 1);
+                }
+            }
+        }
+        assert!(chained > 10, "{chained}");
+    }
+    nothing_left(&session);
+}
+
+#[test]
+fn records_are_found_without_a_race_or_an_access_outside() {
+    for order in ["in-order", "reversed", "shuffled:5", "apart"] {
+        let mut session = session("lazy");
+        session.set("CHECKS", "all");
+        session.set("SCHEDULE", order);
+        {
+            let gpu = DeviceOptions::default()
+                .guard(Guard::Separate)
+                .open(0)
+                .unwrap();
+            for len in [13, 512, 1030] {
+                let bytes = [framed(b"first"), window(7, len)].concat();
+                let there = put(&gpu, &bytes);
+                let left = bytes.len() as u64;
+                let candidates = testing::candidates(&bytes, left, u64::MAX);
+                let found = testing::frames(&gpu, &there, left, u64::MAX).unwrap();
+                assert_eq!(found, testing::chain(&candidates), "{order} {len}");
+            }
+        }
+        nothing_left(&session);
+    }
+}
+
+/// As many candidates as there can be, none of which is a record but the first.
+#[test]
+fn headers_beside_each_other_make_many_candidates_and_one_record() {
+    let session = session("lazy");
+    {
+        let gpu = Device::open(0).unwrap();
+        let inner: Vec<u8> = (0..300).flat_map(|at| header(at % 7)).collect();
+        let bytes = framed(&inner);
+        let left = bytes.len() as u64;
+        assert_eq!(testing::candidates(&bytes, left, u64::MAX).len(), 301);
+        let found = testing::frames(&gpu, &put(&gpu, &bytes), left, u64::MAX).unwrap();
+        assert_eq!(found, [(12, inner.len() as u64)]);
+    }
+    nothing_left(&session);
+}
+
+#[test]
+fn sums_of_rows_of_all_lengths() {
+    for order in ["in-order", "reversed", "shuffled:5", "apart"] {
+        let mut session = session("lazy");
+        session.set("CHECKS", "all");
+        session.set("SCHEDULE", order);
+        {
+            let gpu = DeviceOptions::default()
+                .guard(Guard::Separate)
+                .open(0)
+                .unwrap();
+            let lengths: &[usize] = match order {
+                "in-order" => &[1, 31, 32, 33, 255, 256, 257, 1023, 1024, 1025, 2049],
+                _ => &[1, 33, 1025],
+            };
+            for &length in lengths {
+                let mut draw = draws(length as u64);
+                // Sums past 32 bits.
+                let mut row = || (0..length).map(|_| draw(1 << 34)).collect::<Vec<u64>>();
+                let rows = [row(), row(), row()];
+                let sums = |row: &Vec<u64>| {
+                    let mut sums = vec![0];
+                    for number in row {
+                        sums.push(sums[sums.len() - 1] + number);
+                    }
+                    sums
+                };
+                let wanted: Vec<_> = rows.iter().map(sums).collect();
+                let found = testing::sums(&gpu, &rows).unwrap();
+                assert!(found == wanted, "{order} {length}");
+            }
+        }
+        nothing_left(&session);
+    }
+}
