@@ -110,7 +110,8 @@ fn headers_beside_each_other_make_many_candidates_and_one_record() {
         let inner: Vec<u8> = (0..300).flat_map(|at| header(at % 7)).collect();
         let bytes = framed(&inner);
         let left = bytes.len() as u64;
-        assert_eq!(testing::candidates(&bytes, left, u64::MAX).len(), 301);
+        // The record itself, and all that are in it but the last, behind which there is no room.
+        assert_eq!(testing::candidates(&bytes, left, u64::MAX).len(), 300);
         let found = testing::frames(&gpu, &put(&gpu, &bytes), left, u64::MAX).unwrap();
         assert_eq!(found, [(12, inner.len() as u64)]);
     }
