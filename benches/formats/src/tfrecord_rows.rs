@@ -3,7 +3,9 @@
 use std::hint::black_box;
 use std::path::Path;
 
-use feedwater::tfrecord::{ExampleScan, ExampleSchema, Feature, RecordOptions, ShardSet, ValueType};
+use feedwater::tfrecord::{
+    ExampleScan, ExampleSchema, Feature, RecordOptions, ShardSet, ValueType,
+};
 use tfrecord::protobuf::feature::Kind;
 use tfrecord::{BytesIter, ExampleIter, RecordReaderConfig};
 

@@ -116,6 +116,7 @@ fn run(module: &Module, case: &Case, schedule: Schedule, checks: Checks) -> Ran 
         schedule,
         checks,
         most_steps: 200_000,
+        traffic: false,
     };
     let report = launch(
         module,

@@ -224,6 +224,7 @@ fn a_lane_may_wait_for_another_of_its_warp() {
                 unwritten: false,
             },
             most_steps: 20_000_000,
+            traffic: false,
         };
         let (report, mut words) = run_with(&text, &options);
         assert!(
