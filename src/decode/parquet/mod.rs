@@ -27,7 +27,7 @@
 //! a batch for each row group. Pages are read and decompressed by threads of the host, of every codec, and copied to the
 //! device through pinned memory; there, kernels decode whole column chunks. What they do not decode, or find anything wrong
 //! with, the host decodes as above, and its array is copied, or its error is the answer: so whoever decodes, values and
-//! errors are the same. `DeviceBatches::report` says for each column who did it, and why.
+//! errors are the same; of several errors, which one comes first is open. `DeviceBatches::report` says for each column who did it, and why.
 //!
 //! | decoded by the GPU | as far as |
 //! |---|---|
