@@ -112,15 +112,19 @@ impl Desk {
     }
 
     fn reserve(&self, index: u64, len: u64) -> bool {
-        let before = self.bytes.fetch_add(len, Ordering::Relaxed);
-        let now = before.saturating_add(len);
-        let fits = before == 0 || now <= self.options.window_bytes;
-        if fits || index == self.head.load(Ordering::Relaxed) {
-            self.note(now);
-            return true;
+        // Added only where it fits: bytes that others would see and that are taken back at once count as held, and the
+        // head adds its own to what is there.
+        let added = self
+            .bytes
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |before| {
+                let now = before.saturating_add(len);
+                let fits = before == 0 || now <= self.options.window_bytes;
+                (fits || index == self.head.load(Ordering::Relaxed)).then_some(now)
+            });
+        if let Ok(before) = added {
+            self.note(before.saturating_add(len));
         }
-        self.release(len);
-        false
+        added.is_ok()
     }
 
     /// Notes bytes that are there already.
@@ -210,4 +214,48 @@ fn hash_of_dir(path: &Path) -> u64 {
         .map(|dir| dir.as_os_str().as_bytes())
         .hash(&mut hasher);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::thread;
+
+    use super::*;
+    use crate::open::Engine;
+    use crate::reader::{Priority, VersionCheck};
+
+    fn desk(window_bytes: u64) -> Desk {
+        Desk::new(Options {
+            engine: Engine::default(),
+            in_order: true,
+            window_files: 16,
+            window_bytes,
+            max_file: u64::MAX,
+            priority: Priority::default(),
+            check: VersionCheck::default(),
+            only: None,
+            apart: false,
+            follow: true,
+        })
+    }
+
+    #[test]
+    fn who_gets_no_room_adds_nothing_for_a_moment_either() {
+        let desk = desk(100);
+        assert!(desk.reserve(9, 100));
+        thread::scope(|scope| {
+            for other in 1..4 {
+                let desk = &desk;
+                scope.spawn(move || (0..20_000).for_each(|_| assert!(!desk.reserve(other, 50))));
+            }
+            for _ in 0..20_000 {
+                // The next one in order gets room all the same.
+                assert!(desk.reserve(0, 50));
+                desk.release(50);
+            }
+        });
+        assert_eq!(desk.most_bytes(), 150);
+    }
 }
