@@ -18,6 +18,8 @@ mod faults;
 mod generated;
 #[path = "parquet_gpu/mutations.rs"]
 mod mutations;
+#[path = "cuda/programs.rs"]
+mod programs;
 #[path = "parquet_gpu/scans.rs"]
 mod scans;
 #[path = "parquet_gpu/support.rs"]

@@ -12,6 +12,8 @@ mod boundaries;
 mod corpus;
 #[path = "tfrecord_gpu/damage.rs"]
 mod damage;
+#[path = "tfrecord_gpu/examples.rs"]
+mod examples;
 #[path = "tfrecord_gpu/failures.rs"]
 mod failures;
 #[path = "tfrecord_gpu/kernels.rs"]
@@ -21,6 +23,8 @@ mod kernels;
 mod messages;
 #[path = "tfrecord_gpu/odd.rs"]
 mod odd;
+#[path = "cuda/programs.rs"]
+mod programs;
 #[allow(dead_code)]
 #[path = "cuda/support.rs"]
 mod support;

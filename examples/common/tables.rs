@@ -19,8 +19,10 @@ use arrow::array::{
 };
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use feedwater::cuda::Device;
-use feedwater::tfrecord::{ExampleScan, ExampleSchema, RecordOptions};
-use feedwater::{ErrorKind, Format, Opened, Processor, Reader, npy, parquet, safetensors};
+use feedwater::tfrecord::{DeviceExamples, ExampleScan, ExampleSchema, RecordOptions};
+use feedwater::{
+    DeviceBatch, ErrorKind, Format, Opened, Processor, Reader, npy, parquet, safetensors,
+};
 
 use super::arrays;
 
@@ -68,6 +70,29 @@ impl Table {
         }
     }
 
+    /// Of batches in the memory of a GPU; when there are no more, they are asked for their report.
+    fn by_gpu<B: Iterator + 'static>(
+        schema: SchemaRef,
+        mut batches: B,
+        batch: impl Fn(B::Item) -> feedwater::Result<RecordBatch> + 'static,
+        report: impl Fn(&B) -> String + 'static,
+    ) -> Table {
+        let told: Rc<RefCell<Option<String>>> = Rc::default();
+        let tells = told.clone();
+        let next = move || {
+            let next = batches
+                .next()
+                .map(|next| batch(next).map_err(Failure::from));
+            if next.is_none() {
+                *tells.borrow_mut() = Some(report(&batches));
+            }
+            next
+        };
+        let mut table = Table::of(schema, std::iter::from_fn(next));
+        table.report = told;
+        table
+    }
+
     /// Only these rows.
     fn rows(mut self, rows: Option<Range<u64>>) -> Table {
         if let Some(rows) = rows {
@@ -101,16 +126,30 @@ pub(crate) fn open(
     format: Format,
     wanted: &Wanted,
 ) -> Result<Table, Failure> {
-    if wanted.gpu.is_some() && format != Format::Parquet {
-        return Err(format!("{format} is not decoded on a GPU here").into());
-    }
     match format {
-        Format::Parquet => table_of_parquet(reader, wanted),
-        Format::TfRecord => table_of_records(reader, wanted),
+        Format::Parquet => return table_of_parquet(reader, wanted),
+        Format::TfRecord => return table_of_records(reader, wanted),
+        _ => {}
+    }
+    let report = by_host(wanted, || format!("{format} has nothing to decode"))?;
+    let mut table = match format {
         Format::Safetensors => table_of_tensors(reader, wanted),
         Format::Npy => table_of_array(reader, wanted),
         Format::Npz => table_of_archive(reader, wanted),
         format => Err(format!("{format} is not decoded here").into()),
+    }?;
+    table.report = Rc::new(RefCell::new(report));
+    Ok(table)
+}
+
+/// Who decodes what no kernel does: the host, unless the GPU has to. Gives what the report is then.
+fn by_host(wanted: &Wanted, why: impl FnOnce() -> String) -> Result<Option<String>, Failure> {
+    match &wanted.gpu {
+        None => Ok(None),
+        Some((_, Processor::Gpu)) => {
+            Err(format!("not on a GPU: {}; --device auto takes the host", why()).into())
+        }
+        Some(_) => Ok(Some(format!("by the host: {}", why()))),
     }
 }
 
@@ -138,29 +177,23 @@ fn table_of_parquet(reader: &Arc<Opened>, wanted: &Wanted) -> Result<Table, Fail
 
 /// The same by way of a GPU's memory.
 fn table_by_gpu(scan: parquet::DeviceScan<Opened>) -> Result<Table, Failure> {
-    let mut batches = scan.batches()?;
+    let batches = scan.batches()?;
     let plan = batches.plan().clone();
     let schema = batches.schema().clone();
-    let report: Rc<RefCell<Option<String>>> = Rc::default();
-    let told = report.clone();
-    let mut table = Table::of(
-        schema,
-        std::iter::from_fn(move || match batches.next() {
-            Some(batch) => Some(batch.and_then(|batch| batch.to_host()).map_err(Into::into)),
-            None => {
-                *told.borrow_mut() = Some(batches.report().to_string());
-                None
-            }
-        }),
-    );
+    let batch = |batch: feedwater::Result<DeviceBatch>| batch?.to_host();
+    let mut table = Table::by_gpu(schema, batches, batch, |batches| {
+        batches.report().to_string()
+    });
     table.plan = Some(plan);
-    table.report = report;
     Ok(table)
 }
 
 fn table_of_records(reader: &Arc<Opened>, wanted: &Wanted) -> Result<Table, Failure> {
     let Some(schema) = schema_of_examples(reader, wanted.infer_from)? else {
-        return table_of_plain_records(reader, wanted);
+        let report = by_host(wanted, || "the records are no examples".into())?;
+        let mut table = table_of_plain_records(reader, wanted)?;
+        table.report = Rc::new(RefCell::new(report));
+        return Ok(table);
     };
     let schema = match &wanted.columns {
         Some(names) => only(&schema, names)?,
@@ -170,8 +203,20 @@ fn table_of_records(reader: &Arc<Opened>, wanted: &Wanted) -> Result<Table, Fail
     if let Some(threads) = wanted.threads {
         scan = scan.threads(threads);
     }
-    let batches = scan.batches()?;
-    let table = Table::of(batches.schema().clone(), batches.map(|batch| Ok(batch?)));
+    let table = match &wanted.gpu {
+        Some((gpu, processor)) => {
+            let batches = scan.on_device(gpu).processor(*processor).batches()?;
+            let schema = batches.schema().clone();
+            let batch = |batch: feedwater::Result<DeviceExamples>| batch?.columns().to_host();
+            Table::by_gpu(schema, batches, batch, |batches| {
+                batches.report().to_string()
+            })
+        }
+        None => {
+            let batches = scan.batches()?;
+            Table::of(batches.schema().clone(), batches.map(|batch| Ok(batch?)))
+        }
+    };
     Ok(table.rows(wanted.rows.clone()))
 }
 

@@ -43,10 +43,11 @@ npy               a row for each element of the first dimension, in the column
 Options:
   --format FORMAT  Read IN as parquet, tfrecord, safetensors, npy or npz.
   --threads N      Threads that decode.
-  --device DEVICE  Decode Parquet on the cpu (the default), or on the first GPU:
-                   gpu for all that its kernels decode, auto for what is worth
-                   it. The values are the same; what was decoded by whom, and
-                   why, is written to the standard error.
+  --device DEVICE  Decode on the cpu (the default), or on the first GPU: gpu for
+                   all that its kernels decode, auto for what is worth it. They
+                   decode Parquet and examples of TFRecord files. The values are
+                   the same; what was decoded by whom, and why, is written to
+                   the standard error.
   -h, --help       Print this and exit.
 
 Exit status: 0 if OUT was written, 1 if not, 2 for a wrong option.

@@ -1,50 +1,10 @@
 //! The examples `convert --device` and `parquet_to_gpu`, run as a user runs them.
 
-use std::fs::File;
-use std::path::Path;
-use std::process::Command;
-
-use arrow::ipc::reader::FileReader;
-use arrow_array::RecordBatch;
 use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
-use software_cuda_preload::{Device as On, enable};
-use tempfile::TempDir;
 
-use crate::common::example::example;
+use crate::programs::{converted, shown};
 use crate::tables::{Nulls, flat, other, written};
-
-/// What it writes to the standard output and the standard error, if it is content with itself.
-fn run(name: &str, args: &[&Path]) -> (String, String) {
-    let program = example(name);
-    let mut command = match enable() {
-        On::Real => Command::new(program),
-        On::Software => {
-            let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-            let mut command = Command::new(root.join("tests/software-cuda/run"));
-            command.arg(program);
-            command
-        }
-    };
-    let output = command.args(args).output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "{name}: {err}");
-    (out, err)
-}
-
-fn converted(dir: &TempDir, device: &str, input: &Path) -> (RecordBatch, String) {
-    let output = dir.path().join(format!("{device}.arrow"));
-    let device = Path::new(device);
-    let (_, err) = run("convert", &["--device".as_ref(), device, input, &output]);
-    let reader = FileReader::try_new(File::open(&output).unwrap(), None).unwrap();
-    let schema = reader.schema();
-    let batches: Vec<_> = reader.map(Result::unwrap).collect();
-    (
-        arrow::compute::concat_batches(&schema, &batches).unwrap(),
-        err,
-    )
-}
 
 #[test]
 fn a_file_is_converted_to_the_same_by_either() {
@@ -79,7 +39,7 @@ fn what_others_can_take_is_shown() {
     let input = dir.path().join("table.parquet");
     let set = WriterProperties::builder().build();
     std::fs::write(&input, written(&other(100), set)).unwrap();
-    let (out, _) = run("parquet_to_gpu", &[&input]);
+    let (out, _) = shown("parquet_to_gpu", &[&input]);
     for said in [
         "ids: by the GPU\n",
         "lists: by the host, because it is nested\n",
