@@ -216,10 +216,12 @@ pub(crate) fn parse() -> Result<Command, lexopt::Error> {
     if args.compare && args.only_decode() {
         return Err("--compare reads files, and does not decode them".into());
     }
-    if args.device != Wanted::Cpu && (args.compare || args.only_decode()) {
-        return Err(
-            "--device is for reading alone, not for --compare or what is to be decoded".into(),
-        );
+    if args.device != Wanted::Cpu && args.compare {
+        return Err("--device is for reading alone, not for --compare".into());
+    }
+    if args.device != Wanted::Cpu && args.only_decode() {
+        let others = "the examples parquet_to_gpu, tfrecord_to_gpu and convert decode on one";
+        return Err(format!("--device is for reading alone: {others}").into());
     }
     args.turns = turns.unwrap_or(TURNS);
     Ok(Command::Feed(args))

@@ -27,10 +27,24 @@ fn main() -> ExitCode {
     }
 }
 
+const HELP: &str = "\
+tfrecord_to_gpu: decodes tf.train.Examples in the memory of the first GPU
+
+Usage: tfrecord_to_gpu [FILE...]
+
+Columns are those that the first examples have. Without a FILE, a small one with
+images is made, whose pixels become a tensor of floats. On a machine without a
+GPU: tests/software-cuda/run cargo run --example tfrecord_to_gpu
+";
+
 fn run() -> Result<(), Box<dyn Error>> {
+    let paths: Vec<_> = std::env::args_os().skip(1).collect();
+    if paths.iter().any(|path| path == "--help" || path == "-h") {
+        print!("{HELP}");
+        return Ok(());
+    }
     let gpu = Device::open(0)?;
     println!("{}", gpu.info());
-    let paths: Vec<_> = std::env::args_os().skip(1).collect();
     for path in &paths {
         show(open(&gpu, Path::new(path))?)?;
     }

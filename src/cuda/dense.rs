@@ -245,15 +245,19 @@ impl Dense {
             }
         }
         if let Some((channel, scale, bias)) = &self.affine {
+            if matches!(self.change, Change::Copy(_)) {
+                let what = "a scale and a bias for a copy: only a cast has them";
+                return Err(invalid(what.into()));
+            }
             let dim = shape.get(*channel).filter(|_| *channel < dims);
-            let fits =
-                dim.is_some_and(|dim| (scale.len() as u64, bias.len() as u64) == (*dim, *dim));
-            if !fits || matches!(self.change, Change::Copy(_)) {
+            let dim = dim.ok_or_else(|| {
+                let what = "a scale and a bias for each index of dimension";
+                invalid(format!("{what} {channel}, of {dims} dimensions"))
+            })?;
+            if (scale.len() as u64, bias.len() as u64) != (*dim, *dim) {
+                let given = format!("{} scales and {} biases", scale.len(), bias.len());
                 return Err(invalid(format!(
-                    "{} scales and {} biases for dimension {channel} of {:?}, or for a copy",
-                    scale.len(),
-                    bias.len(),
-                    self.shape
+                    "{given} for the {dim} of dimension {channel}"
                 )));
             }
         }

@@ -48,7 +48,7 @@ pub enum NoCuda {
         visible_devices: Option<String>,
     },
     /// No device has this ordinal.
-    #[error("there is no CUDA device {ordinal}, only {count}")]
+    #[error("there is no CUDA device {ordinal}: {}", devices(*count))]
     NoSuchDevice {
         /// What was asked for.
         ordinal: u32,
@@ -81,6 +81,13 @@ pub enum NoCuda {
         "this process was forked from one that had used CUDA; CUDA works in the first of them only"
     )]
     Forked,
+}
+
+fn devices(count: u32) -> Cow<'static, str> {
+    match count {
+        1 => "device 0 is the only one".into(),
+        count => format!("the {count} are numbered from 0").into(),
+    }
 }
 
 fn hidden(visible: Option<&str>) -> Cow<'static, str> {

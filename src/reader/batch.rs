@@ -201,6 +201,12 @@ pub(crate) fn refuse_place(source: &Source, read: &Read) -> Option<Error> {
         Dest::Into(block) if block.place().is_host_accessible() => return None,
         Dest::Into(block) => block.place(),
     };
-    let what = format!("a destination in {place}").into();
+    let advice = match place {
+        Place::Device(_) => {
+            ", from a reader that does not go there: `OpenOptions::device` opens one that does"
+        }
+        _ => "",
+    };
+    let what = format!("a destination in {place}{advice}").into();
     Some(source.error(ErrorKind::Unsupported { what }, read.range.clone()))
 }

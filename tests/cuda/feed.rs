@@ -106,12 +106,13 @@ fn without_a_gpu_it_is_said_why() {
     let why = object["device_refused"].as_str().unwrap();
     assert!(why.contains("there is no CUDA driver: "), "{why}");
     // What makes no sense is said, and nothing is read.
-    for wrong in [
-        &["--device", "tpu"][..],
-        &["--device", "gpu", "--compare"],
-        &["--device", "auto", "--explain"],
+    for (wrong, why) in [
+        (&["--device", "tpu"][..], "auto, cpu, gpu"),
+        (&["--device", "gpu", "--compare"], "reading alone"),
+        (&["--device", "auto", "--explain"], "parquet_to_gpu"),
     ] {
         let (code, out, err) = run(&mut without_a_driver(wrong, &file, dir.path()));
         assert_eq!((code, &*out), (Some(2), ""), "{err}");
+        assert!(err.contains(why), "{err}");
     }
 }
