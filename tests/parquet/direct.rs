@@ -13,8 +13,9 @@ use bytes::Bytes;
 use feedwater::MemoryReader;
 use feedwater::parquet::scan;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use parquet::basic::Compression;
+use parquet::basic::{Compression, Encoding};
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder, WriterVersion};
+use parquet::schema::types::ColumnPath;
 
 use crate::files::{joined, oracle, write};
 
@@ -173,14 +174,41 @@ fn lists(rows: usize, nullable: bool, of_nullable: bool, random: &mut Random) ->
     lists.finish()
 }
 
+/// Numbers and strings in encodings of their own: differences and lengths; or bytes apart and prefixes.
+fn encoded(set: WriterPropertiesBuilder, deltas: bool) -> WriterPropertiesBuilder {
+    let set = set.set_dictionary_enabled(false);
+    let schema = table(1).schema();
+    schema.fields().iter().fold(set, |set, field| {
+        let (path, of) = match field.data_type() {
+            DataType::List(item) => (
+                vec![field.name().as_str(), "list", "item"],
+                item.data_type(),
+            ),
+            other => (vec![field.name().as_str()], other),
+        };
+        let encoding = match of {
+            DataType::Boolean => return set,
+            DataType::Float32 | DataType::Float64 => Encoding::BYTE_STREAM_SPLIT,
+            DataType::Utf8 | DataType::Binary if deltas => Encoding::DELTA_LENGTH_BYTE_ARRAY,
+            DataType::Utf8 | DataType::Binary => Encoding::DELTA_BYTE_ARRAY,
+            _ if deltas => Encoding::DELTA_BINARY_PACKED,
+            _ => Encoding::BYTE_STREAM_SPLIT,
+        };
+        let path = path.into_iter().map(String::from).collect::<Vec<_>>();
+        set.set_column_encoding(ColumnPath::new(path), encoding)
+    })
+}
+
 fn files(rows: usize) -> Vec<(String, Bytes)> {
     let table = table(rows);
     let base = || WriterProperties::builder().set_max_row_group_row_count(Some(rows * 2 / 3));
     type Set = fn(WriterPropertiesBuilder) -> WriterPropertiesBuilder;
-    let encodings: [(&str, Set); 3] = [
+    let encodings: [(&str, Set); 5] = [
         ("dictionaries", |set| set),
         ("plain", |set| set.set_dictionary_enabled(false)),
         ("both", |set| set.set_dictionary_page_size_limit(300)),
+        ("deltas", |set| encoded(set, true)),
+        ("split", |set| encoded(set, false)),
     ];
     let pages: [(&str, Set); 3] = [
         ("large pages", |set| set),
@@ -248,10 +276,16 @@ fn what_the_crate_refuses_is_refused() {
     let mut random = Random(3);
     let (mut same, mut refused) = (0, 0);
     for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
-        for dictionary in [true, false] {
-            let set = WriterProperties::builder()
+        type Set = fn(WriterPropertiesBuilder) -> WriterPropertiesBuilder;
+        let encodings: [Set; 4] = [
+            |set| set,
+            |set| set.set_dictionary_enabled(false),
+            |set| encoded(set, true),
+            |set| encoded(set, false),
+        ];
+        for encode in encodings {
+            let set = encode(WriterProperties::builder())
                 .set_writer_version(version)
-                .set_dictionary_enabled(dictionary)
                 .set_data_page_row_count_limit(40)
                 .set_write_batch_size(20)
                 .set_statistics_enabled(parquet::file::properties::EnabledStatistics::None);
@@ -261,7 +295,7 @@ fn what_the_crate_refuses_is_refused() {
                     u32::from_le_bytes(file[file.len() - 8..file.len() - 4].try_into().unwrap())
                         as usize;
                 let pages = file.len() - 8 - footer;
-                for _ in 0..12 {
+                for _ in 0..16 {
                     let mut bytes = file.to_vec();
                     let at = 4 + random.below(pages as u64 - 4) as usize;
                     bytes[at] = match random.below(3) {

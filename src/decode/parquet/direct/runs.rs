@@ -3,6 +3,7 @@
 //! [Encodings: RLE]: https://github.com/apache/parquet-format/blob/master/Encodings.md#run-length-encoding--bit-packing-hybrid-rle--3
 
 use arrow_buffer::BooleanBufferBuilder;
+use arrow_buffer::bit_chunk_iterator::UnalignedBitChunk;
 use bytes::Bytes;
 
 /// Numbers of one width, read in order.
@@ -94,6 +95,23 @@ impl Runs {
             wanted -= n;
         }
         Some(())
+    }
+
+    /// How many of the next `count` numbers, which are bits, are 0. `None`: there are fewer, or other ones.
+    pub(super) fn zeros(&mut self, count: usize) -> Option<usize> {
+        let (mut wanted, mut ones) = (count, 0);
+        while wanted > 0 {
+            let n = self.some(wanted)?;
+            ones += match self.run() {
+                Run::Same(0) => 0,
+                Run::Same(1) => n,
+                Run::Same(_) => return None,
+                Run::Packed(bytes, bit) => UnalignedBitChunk::new(bytes, bit, n).count_ones(),
+            };
+            self.skip(n);
+            wanted -= n;
+        }
+        Some(count - ones)
     }
 
     /// How many numbers of one run are next, `wanted` at most. `None`: there are no more.

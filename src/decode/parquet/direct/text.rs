@@ -4,7 +4,7 @@ use arrow_buffer::bit_chunk_iterator::{BitChunks, UnalignedBitChunk};
 use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 
 /// Copied at once, whatever the length: most strings are shorter, and a copy of a known length is a few instructions.
-const STEP: usize = 64;
+pub(super) const STEP: usize = 64;
 
 /// Strings to be, one behind the other.
 pub(super) struct Text {
@@ -73,6 +73,41 @@ impl Text {
         self.fits().then_some(())
     }
 
+    /// Appends strings that are one behind the other, of these lengths, which are together as many as `bytes`.
+    pub(super) fn behind_each_other(
+        &mut self,
+        bytes: &[u8],
+        valid: &Valid<'_>,
+        mut length: impl FnMut() -> Option<usize>,
+    ) -> Option<()> {
+        let mut end = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        valid.each(|is_valid| {
+            if is_valid {
+                end += length()?;
+            }
+            self.offsets.push(end as i32);
+            Some(())
+        })?;
+        self.fits().then_some(())
+    }
+
+    /// Appends what `string` does for each that `valid` says there is, and empty ones for the others.
+    pub(super) fn each(
+        &mut self,
+        valid: &Valid<'_>,
+        mut string: impl FnMut(&mut Tail<'_>) -> Option<()>,
+    ) -> Option<()> {
+        valid.each(|is_valid| {
+            if is_valid {
+                string(&mut Tail(&mut self.bytes))?;
+            }
+            self.offsets.push(self.bytes.len() as i32);
+            Some(())
+        })?;
+        self.fits().then_some(())
+    }
+
     /// Whether the offsets are what they should be.
     fn fits(&self) -> bool {
         i32::try_from(self.bytes.len()).is_ok()
@@ -82,6 +117,16 @@ impl Text {
     pub(super) fn finish(self) -> (OffsetBuffer<i32>, Buffer) {
         let offsets = OffsetBuffer::new(ScalarBuffer::from(self.offsets));
         (offsets, Buffer::from_vec(self.bytes))
+    }
+}
+
+/// Where a string is appended.
+pub(super) struct Tail<'a>(&'a mut Vec<u8>);
+
+impl Tail<'_> {
+    /// The first `len` bytes.
+    pub(super) fn push(&mut self, bytes: &[u8], len: usize) -> Option<()> {
+        append(self.0, bytes, 0, len)
     }
 }
 
