@@ -2,10 +2,11 @@
 //!
 //! A row group is cut into parts, sets of top-level columns of about the same weight, as many as there are threads at most.
 //! A thread stays with the same part of all row groups: what it allocates has the sizes of what was freed before, and comes
-//! from the same place of the allocator, which needs no new memory for it then. When there is no more of this part it helps
-//! with the others. Each part has a thread of its own and is decoded in the order of its delivery, so all parts of the row
-//! group that the consumer waits for are decoded, whatever the others do. A thread that is ahead pauses when what waits for
-//! the consumer fills the window, but each part may always queue one batch: so the batch that the consumer waits for comes.
+//! from the same place of the allocator, which needs no new memory for it then. When there is no more of this part, or no
+//! room for more bytes before others are done with theirs, it helps with the others, with row groups before its own. Each
+//! part has a thread of its own and is decoded in the order of its delivery, so all parts of the row group that the consumer
+//! waits for are decoded, whatever the others do. A thread that is ahead pauses when what waits for the consumer fills the
+//! window, but each part may always queue one batch: so the batch that the consumer waits for comes.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -347,7 +348,15 @@ impl Job {
             if self.is_stopped() || state.ended {
                 return None;
             }
-            let (group, part) = next_for(number, &state.next, self.groups.len())?;
+            let mut wanted = next_for(number, &state.next, self.groups.len())?;
+            if wanted.0 >= state.submitted
+                && !self.fits(&state, wanted.0)
+                && let Some(other) = next_for(number, &state.next, state.submitted)
+            {
+                // Those who are behind hold the window up.
+                wanted = other;
+            }
+            let (group, part) = wanted;
             if group < state.submitted {
                 if let Some(next) = state.next.get_mut(part) {
                     *next += 1;
