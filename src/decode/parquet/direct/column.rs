@@ -1,6 +1,5 @@
 //! One column chunk, from pages to arrays.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, BinaryArray, StringArray, make_array};
@@ -12,7 +11,6 @@ use parquet::basic::{ConvertedType, Encoding, Type};
 use parquet::column::page::{self, PageReader};
 use parquet::file::metadata::ColumnChunkMetaData;
 
-use super::delta::{Deltas, Lengths};
 use super::list::{Scratch, Shape};
 use super::runs::Runs;
 use super::text::{Text, Valid, Words, words};
@@ -43,8 +41,6 @@ pub(in crate::decode::parquet) struct Target {
     full: u32,
     /// `None`: it is flat.
     lists: Option<Shape>,
-    /// Stored as whole numbers.
-    is_integer: bool,
 }
 
 impl Target {
@@ -77,10 +73,6 @@ impl Target {
                     | Encoding::BIT_PACKED
                     | Encoding::PLAIN_DICTIONARY
                     | Encoding::RLE_DICTIONARY
-                    | Encoding::DELTA_BINARY_PACKED
-                    | Encoding::DELTA_LENGTH_BYTE_ARRAY
-                    | Encoding::DELTA_BYTE_ARRAY
-                    | Encoding::BYTE_STREAM_SPLIT
             )
         });
         if !is_simple {
@@ -106,7 +98,6 @@ impl Target {
             data_type,
             full,
             lists,
-            is_integer: matches!(chunk.column_type(), Type::INT32 | Type::INT64),
         })
     }
 }
@@ -146,10 +137,6 @@ enum Body {
     Plain(Bytes, usize),
     Bits(Runs),
     Indices(Runs),
-    /// The first byte of each value, then the second of each; and how many values were read.
-    Split(Bytes, usize),
-    Deltas(Deltas),
-    Lengths(Box<Lengths>),
 }
 
 impl Column {
@@ -267,8 +254,7 @@ impl Column {
                     runs.read(valid.count, indices)?;
                     out.indexed(words, indices, &valid)?;
                 }
-                Body::Lengths(lengths) => lengths.read(&valid, &mut out)?,
-                Body::Bits(_) | Body::Split(..) | Body::Deltas(_) => return None,
+                Body::Bits(_) => return None,
             }
             page.close()?;
         }
@@ -413,7 +399,7 @@ impl Column {
                 let width = *body.first()?;
                 Body::Indices(Runs::begun(body.slice(1..), width)?)
             }
-            other => self.stored(other, body, usize::try_from(count).ok()?)?,
+            _ => return None,
         };
         let runs = |levels: Option<Bytes>, most: u32| match levels {
             Some(levels) => Runs::new(levels, (32 - most.leading_zeros()) as u8).map(Some),
@@ -427,33 +413,6 @@ impl Column {
             must_begin,
             body,
         })
-    }
-}
-
-impl Column {
-    /// Values in one of the other encodings, at most `count`.
-    fn stored(&self, encoding: Encoding, body: Bytes, count: usize) -> Option<Body> {
-        let width = match self.target.kind {
-            Kind::Four => Some(4),
-            Kind::Eight => Some(8),
-            Kind::Bytes | Kind::Text => None,
-            Kind::Bits => return None,
-        };
-        match (encoding, width) {
-            (Encoding::BYTE_STREAM_SPLIT, Some(width)) => {
-                (body.len().is_multiple_of(width)).then_some(Body::Split(body, 0))
-            }
-            (Encoding::DELTA_BINARY_PACKED, Some(width)) if self.target.is_integer => {
-                Some(Body::Deltas(Deltas::new(body, 8 * width as u32)?))
-            }
-            (Encoding::DELTA_LENGTH_BYTE_ARRAY, None) => {
-                Some(Body::Lengths(Box::new(Lengths::new(body, false, count)?)))
-            }
-            (Encoding::DELTA_BYTE_ARRAY, None) => {
-                Some(Body::Lengths(Box::new(Lengths::new(body, true, count)?)))
-            }
-            _ => None,
-        }
     }
 }
 
@@ -483,7 +442,7 @@ impl Page {
     /// To be called when values have been read. `None`: there is more behind the last ones than there should be.
     pub(super) fn close(&self) -> Option<()> {
         let body = match &self.body {
-            Body::Plain(..) | Body::Split(..) | Body::Deltas(_) | Body::Lengths(_) => None,
+            Body::Plain(..) => None,
             Body::Bits(runs) | Body::Indices(runs) => Some(runs),
         };
         let mut runs = [&self.repeats, &self.definitions]
@@ -541,57 +500,10 @@ impl Page {
                     }),
                 }
             }
-            Body::Split(bytes, done) => {
-                let each = bytes.len() / W;
-                let end = done.checked_add(valid.count).filter(|end| *end <= each)?;
-                match valid.bits {
-                    None => joined::<T, W>(bytes, *done..end, out),
-                    Some(_) => {
-                        let mut dense = Vec::with_capacity(valid.count);
-                        joined::<T, W>(bytes, *done..end, &mut dense);
-                        spread(out, valid, |at| dense.get(at).copied().unwrap_or_default());
-                    }
-                }
-                *done = end;
-            }
-            Body::Deltas(deltas) => {
-                let value = |number: u64| {
-                    let bytes = number.to_le_bytes();
-                    bytes.first_chunk().map(value).unwrap_or_default()
-                };
-                match valid.bits {
-                    None => {
-                        out.reserve(valid.count);
-                        deltas.read(valid.count, |number| out.push(value(number)))?;
-                    }
-                    Some(_) => {
-                        let mut dense = Vec::with_capacity(valid.count);
-                        deltas.read(valid.count, |number| dense.push(value(number)))?;
-                        spread(out, valid, |at| dense.get(at).copied().unwrap_or_default());
-                    }
-                }
-            }
-            Body::Bits(_) | Body::Lengths(_) => return None,
+            Body::Bits(_) => return None,
         }
         Some(())
     }
-}
-
-/// Appends the values `range` of those whose bytes are apart.
-fn joined<T: From<Little<W>>, const W: usize>(bytes: &[u8], range: Range<usize>, out: &mut Vec<T>) {
-    let each = bytes.len() / W;
-    let mut streams = [&[][..]; W];
-    for (at, stream) in streams.iter_mut().enumerate() {
-        let stored = bytes.get(at * each..(at + 1) * each).unwrap_or_default();
-        *stream = stored.get(range.clone()).unwrap_or_default();
-    }
-    out.extend((0..range.len()).map(|number| {
-        let mut value = [0; W];
-        for (byte, stream) in value.iter_mut().zip(&streams) {
-            *byte = stream.get(number).copied().unwrap_or_default();
-        }
-        T::from(Little(value))
-    }));
 }
 
 /// Bytes of a number as files have it.

@@ -4,7 +4,7 @@ use arrow_buffer::bit_chunk_iterator::{BitChunks, UnalignedBitChunk};
 use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 
 /// Copied at once, whatever the length: most strings are shorter, and a copy of a known length is a few instructions.
-pub(super) const STEP: usize = 64;
+const STEP: usize = 64;
 
 /// Strings to be, one behind the other.
 pub(super) struct Text {
@@ -36,17 +36,14 @@ impl Text {
         // Strings are not all of the same length.
         self.bytes.reserve_exact(expected + expected / 64 + STEP);
         let mut from = at;
-        valid.each(|is_valid| {
-            if is_valid {
-                let len = length(page, from)?;
-                from += 4;
-                append(&mut self.bytes, page, from, len)?;
-                from += len;
-            }
-            self.offsets.push(self.bytes.len() as i32);
+        self.each(valid, |to| {
+            let len = length(page, from)?;
+            from += 4;
+            append(to, page, from, len)?;
+            from += len;
             Some(())
         })?;
-        self.fits().then_some(from)
+        Some(from)
     }
 
     /// The same of a dictionary, by the numbers of its entries. `None` if it has not all of them.
@@ -62,71 +59,69 @@ impl Text {
         }
         self.bytes.reserve_exact(all + STEP);
         let mut indices = indices.iter();
-        valid.each(|is_valid| {
-            if is_valid {
-                let (from, len) = dictionary.word(*indices.next()?)?;
-                append(&mut self.bytes, &dictionary.bytes, from, len)?;
-            }
-            self.offsets.push(self.bytes.len() as i32);
-            Some(())
-        })?;
-        self.fits().then_some(())
+        self.each(valid, |to| {
+            let (from, len) = dictionary.word(*indices.next()?)?;
+            append(to, &dictionary.bytes, from, len)
+        })
     }
 
-    /// Appends strings that are one behind the other, of these lengths, which are together as many as `bytes`.
-    pub(super) fn behind_each_other(
-        &mut self,
-        bytes: &[u8],
-        valid: &Valid<'_>,
-        mut length: impl FnMut() -> Option<usize>,
-    ) -> Option<()> {
-        let mut end = self.bytes.len();
-        self.bytes.extend_from_slice(bytes);
-        valid.each(|is_valid| {
-            if is_valid {
-                end += length()?;
-            }
-            self.offsets.push(end as i32);
-            Some(())
-        })?;
-        self.fits().then_some(())
-    }
-
-    /// Appends what `string` does for each that `valid` says there is, and empty ones for the others.
-    pub(super) fn each(
+    /// Appends what `string` does for each that `valid` says there is, and empty ones for the others. `None` if it says so, or there are
+    /// too many bytes.
+    fn each(
         &mut self,
         valid: &Valid<'_>,
-        mut string: impl FnMut(&mut Tail<'_>) -> Option<()>,
+        mut string: impl FnMut(&mut Vec<u8>) -> Option<()>,
     ) -> Option<()> {
-        valid.each(|is_valid| {
-            if is_valid {
-                string(&mut Tail(&mut self.bytes))?;
-            }
-            self.offsets.push(self.bytes.len() as i32);
-            Some(())
-        })?;
-        self.fits().then_some(())
+        // Not a part of `self`, so that it can be in registers.
+        let mut bytes = std::mem::take(&mut self.bytes);
+        let done = self.end_each(valid, || {
+            string(&mut bytes)?;
+            Some(bytes.len())
+        });
+        self.bytes = bytes;
+        done
     }
 
-    /// Whether the offsets are what they should be.
-    fn fits(&self) -> bool {
-        i32::try_from(self.bytes.len()).is_ok()
+    /// Notes where strings end, the one after the other; where `valid` says that there is none, the one before.
+    fn end_each(
+        &mut self,
+        valid: &Valid<'_>,
+        mut end: impl FnMut() -> Option<usize>,
+    ) -> Option<()> {
+        let mut last = self.offsets.last().copied().unwrap_or(0);
+        let mut dense = Vec::new();
+        let ends = match valid.bits {
+            None => &mut self.offsets,
+            Some(_) => &mut dense,
+        };
+        // One loop for both, so that there is one copy of what it calls, in place.
+        let mut longest = 0;
+        ends.reserve(valid.count);
+        for _ in 0..valid.count {
+            longest = end()?;
+            ends.push(longest as i32);
+        }
+        // The offsets ascend, so that they all fit if the last one does.
+        i32::try_from(longest).ok()?;
+        let Some((bits, start)) = valid.bits else {
+            return Some(());
+        };
+        let mut ends = dense.iter();
+        for (word, len) in words(bits, start, valid.rows) {
+            self.offsets.extend((0..len).map(|at| {
+                if word >> at & 1 == 1 {
+                    last = ends.next().copied().unwrap_or(last);
+                }
+                last
+            }));
+        }
+        Some(())
     }
 
     /// The offsets, which ascend, and the bytes.
     pub(super) fn finish(self) -> (OffsetBuffer<i32>, Buffer) {
         let offsets = OffsetBuffer::new(ScalarBuffer::from(self.offsets));
         (offsets, Buffer::from_vec(self.bytes))
-    }
-}
-
-/// Where a string is appended.
-pub(super) struct Tail<'a>(&'a mut Vec<u8>);
-
-impl Tail<'_> {
-    /// The first `len` bytes.
-    pub(super) fn push(&mut self, bytes: &[u8], len: usize) -> Option<()> {
-        append(self.0, bytes, 0, len)
     }
 }
 
@@ -158,15 +153,6 @@ impl<'a> Valid<'a> {
             count: rows,
             bits: None,
         }
-    }
-
-    /// Calls `row` for each row with whether it has a value, until it says `None`.
-    fn each(&self, mut row: impl FnMut(bool) -> Option<()>) -> Option<()> {
-        let Some((bits, start)) = self.bits else {
-            return (0..self.rows).try_for_each(|_| row(true));
-        };
-        words(bits, start, self.rows)
-            .try_for_each(|(word, len)| (0..len).try_for_each(|at| row(word >> at & 1 == 1)))
     }
 }
 
