@@ -5,6 +5,8 @@
 
 mod common;
 
+#[path = "parquet_gpu/codecs.rs"]
+mod codecs;
 #[path = "parquet_gpu/corpus.rs"]
 mod corpus;
 #[path = "cuda/support.rs"]

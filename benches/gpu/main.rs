@@ -14,6 +14,7 @@
 )]
 
 mod columns;
+mod decompress;
 #[path = "../../tests/cuda/pages.rs"]
 #[allow(dead_code)]
 mod pages;
@@ -239,6 +240,7 @@ fn kernels(gpu: &Arc<Device>, len: u64, turns: u64, json: &mut String) {
         work("images (a quarter of the bytes)", pixels, turns, ways, json);
     }
     columns::columns(gpu, len, turns, &plain, json);
+    decompress::decompress(gpu, len, turns, &plain, json);
     // SAFETY: nothing uses it any more.
     unsafe { result::free_sync(copy).unwrap() };
 }

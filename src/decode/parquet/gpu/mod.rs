@@ -1,5 +1,6 @@
-//! Columns decoded in the memory of a GPU: pages by the host, values by kernels, and what these leave out by the host.
+//! Columns decoded in the memory of a GPU: pages and values by kernels, and what these leave out by the host.
 
+mod codecs;
 mod group;
 mod inflate;
 mod lanes;
@@ -8,5 +9,7 @@ mod report;
 mod scan;
 mod shape;
 
-pub use report::{DeviceColumnPlan, DeviceColumnReport, DevicePlan, DeviceScanReport};
+pub use report::{
+    Decompressed, DeviceColumnPlan, DeviceColumnReport, DevicePlan, DeviceScanReport,
+};
 pub use scan::{DeviceBatches, DeviceScan};

@@ -1,12 +1,14 @@
 //! From the pages of a column chunk to what the kernels are told, and where on the device each page goes.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use parquet::basic::{Compression, Encoding as Stored};
 use parquet::file::metadata::ColumnChunkMetaData;
 
 use super::shape::LeafShape;
 use crate::cuda::columns::{Column, Convert, Encoding, Page, Values};
+use crate::cuda::decompress::Codec;
 use crate::format::parquet::{
     DataPage, DictionaryPage, PageFault, PageLevels, PageList, least_bits,
 };
@@ -60,6 +62,21 @@ pub(super) struct Body {
     pub(super) crc: Option<u32>,
     /// Bytes of its header, in front of it.
     pub(super) header: usize,
+    /// What is undone, if it is compressed.
+    pub(super) codec: Compression,
+    /// Who brings it to its place. This and the next are not known before all pages are.
+    pub(super) by: By,
+    /// Zeros behind it in the arena.
+    pub(super) gap: u64,
+}
+
+/// Who brings a page to its place.
+#[derive(Clone, Debug)]
+pub(super) enum By {
+    /// The host: why, if there is something to undo.
+    Host(Option<Arc<str>>),
+    /// A kernel, of these bytes of what is brought to the device as it is stored.
+    Device { codec: Codec, source: Range<u64> },
 }
 
 impl ChunkPlan {
@@ -107,6 +124,9 @@ impl ChunkPlan {
                 place: place.clone(),
                 crc: page.crc,
                 header,
+                codec,
+                by: By::Host(None),
+                gap: 0,
             });
             dictionary = Some((place, u64::from(page.entries)));
         }
@@ -144,6 +164,9 @@ impl ChunkPlan {
                 place: place.clone(),
                 crc: page.crc,
                 header,
+                codec,
+                by: By::Host(None),
+                gap: 0,
             });
             pages.push(Page {
                 body: place.start + u64::from(levels.repetition)..place.end,

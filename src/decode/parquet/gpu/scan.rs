@@ -26,8 +26,8 @@ use crate::sys::Generation;
 impl<R: Reader + ?Sized + 'static> Scan<R> {
     /// The same rows and columns into the memory of a GPU, as Arrow arrays there.
     ///
-    /// Pages are read and decompressed by the host, and decoded by the GPU as far as its kernels [do](crate::parquet#on-a-gpu) and it pays; the
-    /// rest is decoded by the host and copied. The reader may be any: it delivers to the host.
+    /// Pages are read by the host, and decompressed and decoded by the GPU as far as its kernels [do](crate::parquet#on-a-gpu) and it pays; the
+    /// rest is done by the host and copied. The reader may be any: it delivers to the host.
     ///
     /// ```no_run
     /// use feedwater::{cuda, parquet};
@@ -68,7 +68,8 @@ pub struct DeviceScan<R: Reader + ?Sized> {
 }
 
 impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
-    /// Who decodes. Default: [`Processor::Auto`], which leaves columns of less than 64 KiB in a row group to the host.
+    /// Who decodes. Default: [`Processor::Auto`], which leaves columns of less than 64 KiB in a row group to the host, and decompresses
+    /// [few pages](crate::parquet#on-a-gpu) there.
     pub fn processor(mut self, processor: Processor) -> Self {
         self.processor = processor;
         self
