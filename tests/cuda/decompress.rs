@@ -566,7 +566,7 @@ fn ranges_that_do_not_fit_are_refused_and_gaps_are_zeros() {
         let wrong = [
             change(&|body| body.source = 0..end + 1),
             change(&|body| body.source = count..0),
-            change(&|body| body.target = 151..150),
+            change(&|body| (body.target.start, body.target.end) = (151, 150)),
             change(&|body| body.gap = 51),
             change(&|body| body.gap = u64::MAX),
             change(&|body| body.target = 101..201),

@@ -55,8 +55,8 @@ static __device__ void move_window(Window &window, u32 place) {
     window.far = load_word(window, window.first + 128);
 }
 
-// Five bytes or more from `place` on, which is not behind the end, and not before the window; the same in all lanes.
-static __device__ u64 look(Window &window, u32 place) {
+// Four bytes from `place` on, which is not behind the end, and not before the window; the same in all lanes.
+static __device__ u32 look(Window &window, u32 place) {
     u32 ahead = place - window.first;
     if (ahead >= 128) {
         if (ahead < 256) {
@@ -71,7 +71,7 @@ static __device__ u64 look(Window &window, u32 place) {
     u32 word = ahead / 4, next = (word + 1) % LANES;
     u32 low = __shfl_sync(ALL_LANES, window.near, word);
     u32 high = __shfl_sync(ALL_LANES, next ? window.near : window.far, next);
-    return ((u64)high << 32 | low) >> (ahead % 4 * 8);
+    return __funnelshift_r(low, high, ahead * 8);
 }
 
 // Bytes that do not overlap, in words: none is loaded that has no byte of them, but its other bytes are loaded as well.
@@ -95,18 +95,27 @@ static __device__ void copy_bytes(u8 *to, const u8 *from, u32 count) {
     for (u32 i = threadIdx.x % LANES; i < count; i += LANES) to[i] = from[i];
 }
 
-// Bytes that are stored.
+// Bytes that are stored. Most elements are of a few.
 static __device__ void literal(u8 *to, const u8 *from, u32 count) {
-    if (count < 128)
+    u32 lane = threadIdx.x % LANES;
+    if (count <= LANES) {
+        if (lane < count) to[lane] = from[lane];
+    } else if (count < 128) {
         copy_bytes(to, from, count);
-    else
+    } else {
         copy_words(to, from, count);
+    }
 }
 
 // `count` bytes, each of which is the one `offset` before.
 static __device__ void match(u8 *to, u32 offset, u32 count) {
     // What other lanes wrote is read.
     __syncwarp();
+    u32 lane = threadIdx.x % LANES;
+    if (count <= LANES && offset >= count) {
+        if (lane < count) to[lane] = (to - offset)[lane];
+        return;
+    }
     // Words of the source end before the target, so that none is loaded while it is written.
     if (count >= 128 && offset >= count + 3) return copy_words(to, to - offset, count);
     if (offset >= count) return copy_bytes(to, to - offset, count);
@@ -119,7 +128,6 @@ static __device__ void match(u8 *to, u32 offset, u32 count) {
     } else if (count >= 1024) {
         begun = 0;
     }
-    u32 lane = threadIdx.x % LANES;
     u32 at = offset < LANES ? lane % offset : lane, step = offset < LANES ? LANES % offset : LANES;
 #pragma unroll 1
     for (u32 i = lane; i < begun; i += LANES) {
@@ -140,31 +148,26 @@ static __device__ void match(u8 *to, u32 offset, u32 count) {
 static __device__ u32 snappy(Window &window, u32 at, u8 *to, u32 len) {
     u32 end = window.end, done = 0;
     u64 promised = 0;
-    {
-        if (at >= end) return END;
-        u64 bytes = look(window, at);
+    if (at >= end) return END;
 #pragma unroll 1
-        for (u32 shift = 0;; shift += 7) {
-            if (shift == 35) return HEADER;
-            if (at >= end) return END;
-            u32 byte = bytes & 0xff;
-            bytes >>= 8;
-            at++;
-            promised |= (u64)(byte & 0x7f) << shift;
-            if (byte < 0x80) break;
-        }
+    for (u32 shift = 0;; shift += 7) {
+        if (shift == 35) return HEADER;
+        if (at >= end) return END;
+        u32 byte = look(window, at) & 0xff;
+        at++;
+        promised |= (u64)(byte & 0x7f) << shift;
+        if (byte < 0x80) break;
     }
     if (promised != len) return SIZE;
     while (at < end) {
-        u64 bytes = look(window, at);
-        u32 tag = bytes & 0xff, kind = tag & 3, more = (u32)(bytes >> 8);
+        u32 bytes = look(window, at), tag = bytes & 0xff, kind = tag & 3, more = bytes >> 8;
         at++;
         if (kind == 0) {
             u32 count = tag >> 2;
             if (count >= 60) {
                 u32 size = count - 59;
                 if (size > end - at) return END;
-                count = size == 4 ? more : more & ((1u << size * 8) - 1);
+                count = size == 4 ? look(window, at) : more & ((1u << size * 8) - 1);
                 at += size;
             }
             // One less than there are.
@@ -177,12 +180,12 @@ static __device__ u32 snappy(Window &window, u32 at, u8 *to, u32 len) {
         } else {
             u32 size = kind == 3 ? 4 : kind;
             if (size > end - at) return END;
-            u32 count = (tag >> 2) + 1, offset = more;
+            u32 count = (tag >> 2) + 1, offset = more & 0xffff;
             if (kind == 1) {
                 count = (tag >> 2 & 7) + 4;
                 offset = tag >> 5 << 8 | (more & 0xff);
-            } else if (kind == 2) {
-                offset = more & 0xffff;
+            } else if (kind == 3) {
+                offset = look(window, at);
             }
             if (offset == 0 || offset > done) return OFFSET;
             if (count > len - done) return ROOM;
@@ -199,7 +202,7 @@ static __device__ u32 add_bytes(Window &window, u32 &at, u32 &count, u32 most) {
 #pragma unroll 1
     while (true) {
         if (at >= window.end) return END;
-        u32 bytes = (u32)look(window, at), last = bytes & 0xff, sum = last, taken = 1;
+        u32 bytes = look(window, at), last = bytes & 0xff, sum = last, taken = 1;
         if (bytes == ALL_LANES && window.end - at >= 4) {
             sum = 4 * 255;
             taken = 4;
@@ -216,8 +219,7 @@ static __device__ u32 lz4(Window &window, u32 at, u8 *to, u32 len) {
     while (true) {
         // After a match comes another element: the last one has only stored bytes, or none.
         if (at >= end) return END;
-        u64 bytes = look(window, at);
-        u32 token = bytes & 0xff, count = token >> 4;
+        u32 bytes = look(window, at), token = bytes & 0xff, count = token >> 4;
         at++;
         if (count == 15) {
             u32 wrong = add_bytes(window, at, count, len - done);
@@ -225,12 +227,13 @@ static __device__ u32 lz4(Window &window, u32 at, u8 *to, u32 len) {
         }
         if (count > end - at) return END;
         if (count > len - done) return ROOM;
-        if (count) literal(to + done, (const u8 *)window.origin + at, count);
+        literal(to + done, (const u8 *)window.origin + at, count);
+        bool none = count == 0;
         at += count;
         done += count;
         if (at >= end) break;
         if (end - at < 2) return END;
-        u32 offset = (u32)look(window, at) & 0xffff;
+        u32 offset = (none ? bytes >> 8 : look(window, at)) & 0xffff;
         at += 2;
         if (offset == 0 || offset > done) return OFFSET;
         count = (token & 15) + 4;
