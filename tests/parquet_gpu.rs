@@ -20,6 +20,8 @@ mod faults;
 mod generated;
 #[path = "parquet_gpu/mutations.rs"]
 mod mutations;
+#[path = "parquet_gpu/page_lists.rs"]
+mod page_lists;
 #[path = "parquet_gpu/scans.rs"]
 mod scans;
 #[path = "parquet_gpu/support.rs"]

@@ -54,6 +54,9 @@
 //! The device's memory is counted by rows and widths, and the pages of one row group, decompressed and, where the device does it, as
 //! they are stored; if that is too much, the host decompresses them. Two row groups are decoded or wait at once.
 //!
+//! Where pages are is known from their headers, which are walked over for each scan. With the feature `cache`,
+//! `DeviceScan::page_lists` keeps that for the next epoch, within the bound of a `MetadataCache`.
+//!
 //! # What is not read
 //! These are [`UnsupportedFeature`](crate::ErrorKind::UnsupportedFeature), with the column and the offset of the page where it
 //! is about one: encryption; the codec LZO; pages of Hadoop's LZ4 codec in several frames, of which a later one is not larger
@@ -84,6 +87,9 @@ mod write;
 
 pub use batches::{BatchStream, Batches};
 pub use explain::{ColumnChunkPlan, Plan, RowGroupPlan, ScanReport};
+#[cfg(all(feature = "cuda", feature = "testing"))]
+#[doc(hidden)]
+pub use gpu::planning;
 #[cfg(feature = "cuda")]
 pub use gpu::{
     Decompressed, DeviceBatches, DeviceColumnPlan, DeviceColumnReport, DevicePlan, DeviceScan,

@@ -1,6 +1,7 @@
 //! One row group: pages decompressed by threads or on the device into its memory, decoded there, and what the kernels leave out by the
 //! host.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -10,6 +11,7 @@ use bytes::Bytes;
 
 use super::codecs::{Undone, assign};
 use super::inflate::inflate;
+use super::lists::Lists;
 use super::page_plan::{Arena, Body, By, ChunkPlan};
 use super::report::Tally;
 use super::shape::LeafShape;
@@ -51,6 +53,8 @@ pub(super) struct Groups {
     pub(super) threads: usize,
     /// Most bytes of the device for one row group.
     pub(super) memory: u64,
+    /// Where the pages of its chunks are.
+    pub(super) lists: Lists,
     pub(super) tally: Mutex<Tally>,
     pub(super) stopped: AtomicBool,
 }
@@ -277,9 +281,10 @@ impl Groups {
             .metadata
             .row_group(group.index)
             .column(column.leaf);
+        let list = self.lists.of((group.index, column.leaf), chunk, &bytes)?;
         // Room is given out only to a chunk that uses it.
         let mut with = arena.clone();
-        let chunk = ChunkPlan::of(shape, chunk, &bytes, group.count, &mut with)?;
+        let chunk = ChunkPlan::of(shape, chunk, &list, group.count, &mut with)?;
         *arena = with;
         Ok(Planned {
             chunk,
@@ -402,22 +407,24 @@ impl Groups {
                 _ => {}
             }
         }
-        let checks = filling.decompress(&bodies)?;
-        let refused = checks
-            .into_iter()
-            .zip(numbers)
-            .filter(|(check, _)| *check != 0);
-        let refused = refused.map(|(check, at)| (at, format!("the GPU refused it, check {check}")));
+        let mut refused: BTreeMap<(usize, usize), Arc<str>> = BTreeMap::new();
+        for (check, at) in filling.decompress(&bodies)?.into_iter().zip(numbers) {
+            if check != 0 {
+                refused.insert(at, format!("the GPU refused it, check {check}").into());
+            }
+        }
         let right = filling.have_checksums(&plain)?;
-        let wrong = right
+        for (_, at) in right
             .into_iter()
             .zip(plain_numbers)
-            .filter(|(right, _)| !right);
-        let wrong = wrong.map(|(_, at)| (at, "another checksum".to_owned()));
-        let refused: Vec<_> = refused.chain(wrong).collect();
+            .filter(|(right, _)| !right)
+        {
+            refused.insert(at, "another checksum".into());
+        }
+        let numbers: Vec<_> = refused.keys().copied().collect();
         let again = &*chunks;
-        self.in_parallel(refused.len(), |at| {
-            let body = refused.get(at).and_then(|((at, number), _)| {
+        self.in_parallel(numbers.len(), |at| {
+            let body = numbers.get(at).and_then(|(at, number)| {
                 let body = &again.get(*at)?.plan.as_ref()?.chunk.bodies.get(*number)?;
                 Some((body.place.clone(), (*at, *number)))
             });
@@ -430,10 +437,7 @@ impl Groups {
             }
         })?;
         for (at, chunk) in chunks.iter_mut().enumerate() {
-            let why = |number| {
-                let found = refused.iter().find(|(of, _)| *of == (at, number));
-                found.map(|(_, why)| why.as_str().into())
-            };
+            let why = |number| refused.get(&(at, number)).cloned();
             if let Some(planned) = &chunk.plan {
                 chunk.undone = Undone::of(&planned.chunk.bodies, why);
             }

@@ -1,10 +1,15 @@
 //! Columns decoded in the memory of a GPU: pages and values by kernels, and what these leave out by the host.
 
+#[cfg(feature = "cache")]
+mod cached;
 mod codecs;
 mod group;
 mod inflate;
 mod lanes;
+mod lists;
 mod page_plan;
+#[cfg(feature = "testing")]
+pub mod planning;
 mod report;
 mod scan;
 mod shape;

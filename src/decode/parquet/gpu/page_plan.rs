@@ -9,9 +9,7 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use super::shape::LeafShape;
 use crate::cuda::columns::{Column, Convert, Encoding, Page, Values};
 use crate::cuda::decompress::Codec;
-use crate::format::parquet::{
-    DataPage, DictionaryPage, PageFault, PageLevels, PageList, least_bits,
-};
+use crate::format::parquet::{DataPage, DictionaryPage, PageLevels, PageList};
 
 /// Pages begin at multiples of this on the device.
 const ALIGN: u64 = 64;
@@ -80,25 +78,24 @@ pub(super) enum By {
 }
 
 impl ChunkPlan {
-    /// Plans `chunk`, whose bytes are `bytes`, and of which all rows are wanted.
+    /// Plans `chunk`, whose pages are those of `list`, and of which all rows are wanted.
     ///
     /// # Errors
     /// Why the kernels do not decode it, in words. Who decodes it instead also finds out what is wrong with it, if something is.
     pub(super) fn of(
         shape: &LeafShape,
         chunk: &ColumnChunkMetaData,
-        bytes: &[u8],
+        list: &PageList,
         rows: u64,
         arena: &mut Arena,
     ) -> Result<Self, String> {
         let codec = chunk.compression();
-        let bits = least_bits(chunk.column_type(), chunk.column_descr().type_length());
-        let mut list = PageList::of(bytes, codec, bits).map_err(|fault| match fault {
-            PageFault::Malformed(what) | PageFault::Unsupported(what) => what,
-        })?;
+        let mut data_pages = list.pages.as_slice();
         // A page without entries ends a column for the crate's reader, so it never sees one that is last.
-        while list.pages.last().is_some_and(|page| page.entries == 0) {
-            list.pages.pop();
+        while let [before @ .., last] = data_pages
+            && last.entries == 0
+        {
+            data_pages = before;
         }
         if list.entries != rows {
             return Err(format!("{} entries for {rows} rows", list.entries));
@@ -111,7 +108,7 @@ impl ChunkPlan {
         };
         let is_stored = codec == Compression::UNCOMPRESSED;
         // Columns without a page that needs it: the crate would decode it all the same.
-        let mut bodies = Vec::with_capacity(list.pages.len() + 1);
+        let mut bodies = Vec::with_capacity(data_pages.len() + 1);
         let mut dictionary = None;
         if let Some(page) = &list.dictionary {
             let place = arena.take(page.uncompressed);
@@ -130,8 +127,8 @@ impl ChunkPlan {
             });
             dictionary = Some((place, u64::from(page.entries)));
         }
-        let mut pages = Vec::with_capacity(list.pages.len());
-        for page in &list.pages {
+        let mut pages = Vec::with_capacity(data_pages.len());
+        for page in data_pages {
             let encoding = encoding_of(shape, page.encoding)?;
             if encoding == Encoding::Dictionary && dictionary.is_none() {
                 return Err("indices without a dictionary".into());
@@ -276,6 +273,7 @@ fn levels_of(shape: &LeafShape, page: &DataPage) -> Result<PageShape, String> {
 mod tests {
     use arrow_schema::{DataType, Field};
 
+    use super::super::lists::Lists;
     use super::*;
     use crate::decode::parquet::checked::tests::{RLE, chunk, header};
 
@@ -305,7 +303,8 @@ mod tests {
         let chunk = chunk(i16::from(nullable), codec, bytes.len());
         let mut arena = Arena::default();
         arena.take(3);
-        let plan = ChunkPlan::of(&shape(&chunk), &chunk, &bytes, rows, &mut arena)?;
+        let list = Lists::default().of((0, 0), &chunk, &bytes)?;
+        let plan = ChunkPlan::of(&shape(&chunk), &chunk, &list, rows, &mut arena)?;
         Ok((plan, arena.len()))
     }
 

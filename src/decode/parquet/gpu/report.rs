@@ -52,6 +52,10 @@ pub struct DeviceScanReport {
     pub requests: u64,
     /// Bytes of those requests.
     pub bytes: u64,
+    /// Column chunks whose page headers were walked over, to find their pages for the kernels.
+    pub page_lists_walked: u64,
+    /// Column chunks whose pages a cache knew (`DeviceScan::page_lists`).
+    pub page_lists_known: u64,
     /// The top-level columns by name.
     pub columns: Vec<DeviceColumnReport>,
 }
@@ -100,6 +104,13 @@ impl fmt::Display for DeviceScanReport {
             "{} rows in {} batches; {} bytes in {} requests",
             self.rows, self.batches, self.bytes, self.requests
         )?;
+        if self.page_lists_walked + self.page_lists_known > 0 {
+            write!(
+                f,
+                "\npages of {} column chunks known before, of {} found by their headers",
+                self.page_lists_known, self.page_lists_walked
+            )?;
+        }
         for column in &self.columns {
             write!(
                 f,
