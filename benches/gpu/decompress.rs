@@ -2,12 +2,13 @@
 //! the work of one warp.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use feedwater::cuda::Device;
 use feedwater::cuda::decompress::{Body, Codec};
 
 use super::pages::Random;
-use super::{Way, on_the_device, work};
+use super::{Way, median, number, on_the_device, work};
 
 /// Bytes of a page, as writers make them.
 const PAGE: u64 = 1 << 20;
@@ -26,6 +27,43 @@ fn contents() -> [(&'static str, Vec<u8>); 2] {
     [("numbers", numbers), ("text", text)]
 }
 
+fn stored(codec: Codec, bytes: &[u8]) -> Vec<u8> {
+    match codec {
+        Codec::Snappy => snap::raw::Encoder::new().compress_vec(bytes).unwrap(),
+        Codec::Lz4 => lz4_flex::block::compress(bytes),
+    }
+}
+
+/// What a thread of the host makes of the same pages, by the decoders that it has for them. Needs no GPU.
+pub(crate) fn by_host() {
+    let turns = number("FEEDWATER_BENCH_TURNS", 11);
+    println!("| decompression on the host, 1 thread | GB/s that come out |\n|---|---:|");
+    for (content, bytes) in contents() {
+        for codec in [Codec::Snappy, Codec::Lz4] {
+            let stored = stored(codec, &bytes);
+            let mut page = vec![0; bytes.len()];
+            let mut once = || match codec {
+                Codec::Snappy => snap::raw::Decoder::new()
+                    .decompress(&stored, &mut page)
+                    .unwrap(),
+                Codec::Lz4 => lz4_flex::block::decompress_into(&stored, &mut page).unwrap(),
+            };
+            let seconds: Vec<f64> = (0..turns)
+                .map(|_| {
+                    let begun = Instant::now();
+                    for _ in 0..16 {
+                        assert_eq!(once(), bytes.len());
+                    }
+                    begun.elapsed().as_secs_f64()
+                })
+                .collect();
+            let rate = 16.0 * bytes.len() as f64 / median(&seconds) / 1e9;
+            println!("| {codec:?}, {content} | {rate:.2} |");
+        }
+    }
+    println!();
+}
+
 /// Each codec and content, with outputs of up to `len` bytes, and with few pages.
 pub(crate) fn decompress(
     gpu: &Arc<Device>,
@@ -36,10 +74,7 @@ pub(crate) fn decompress(
 ) {
     for (content, bytes) in contents() {
         for codec in [Codec::Snappy, Codec::Lz4] {
-            let stored = match codec {
-                Codec::Snappy => snap::raw::Encoder::new().compress_vec(&bytes).unwrap(),
-                Codec::Lz4 => lz4_flex::block::compress(&bytes),
-            };
+            let stored = stored(codec, &bytes);
             for most in [16, u64::MAX] {
                 let pages = (len / PAGE).clamp(1, most);
                 let (mut all, mut bodies) = (Vec::new(), Vec::new());

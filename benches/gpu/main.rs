@@ -2,7 +2,7 @@
 //!
 //! Environment: `FEEDWATER_BENCH_DIR` (default: that of temporary files), `FEEDWATER_BENCH_MIB` (of the file and of the device's
 //! memory that is worked on, default 1024), `FEEDWATER_BENCH_TURNS` (default 11); `FEEDWATER_BENCH_JSON`: a file that gets one JSON object a
-//! row. Without a GPU it says why, after it has measured the host's planning alone (`FEEDWATER_BENCH_PLAN_ROWS`, default 4 Mi), and ends well. On the software CUDA device it shows that it runs; its times mean nothing.
+//! row. Without a GPU it says why, after it has measured what the host does alone (`FEEDWATER_BENCH_PLAN_ROWS`, default 4 Mi), and ends well. On the software CUDA device it shows that it runs; its times mean nothing.
 //!
 //! Each way runs once in every turn. The ratio is the time of the plain copy over the time of the way in the same turn, the
 //! median over the turns with the least and the most: above 1 is faster. The page cache has the file.
@@ -123,6 +123,7 @@ fn main() {
     // `cargo test` only starts it.
     if std::env::args().any(|argument| argument == "--bench") {
         planning::planning();
+        decompress::by_host();
     }
     // What `cargo test --benches` asks for is only that it starts.
     let shows = match available() {
