@@ -37,7 +37,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "decode",
         &[
-            "format", "write", "open", "cuda", "reader", "buffer", "error", "version", "sys",
+            "format", "cache", "write", "open", "cuda", "reader", "buffer", "error", "version",
+            "sys",
         ],
     ),
 ];

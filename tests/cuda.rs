@@ -10,6 +10,10 @@ mod columns;
 mod conformance;
 #[path = "cuda/counts.rs"]
 mod counts;
+#[path = "cuda/decompress.rs"]
+mod decompress;
+#[path = "cuda/decompress_counts.rs"]
+mod decompress_counts;
 #[path = "cuda/faults.rs"]
 mod faults;
 #[path = "cuda/feed.rs"]

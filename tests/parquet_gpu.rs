@@ -5,6 +5,8 @@
 
 mod common;
 
+#[path = "parquet_gpu/codecs.rs"]
+mod codecs;
 #[path = "parquet_gpu/corpus.rs"]
 mod corpus;
 #[path = "cuda/support.rs"]
@@ -20,6 +22,8 @@ mod generated;
 mod mutations;
 #[path = "cuda/programs.rs"]
 mod programs;
+#[path = "parquet_gpu/page_lists.rs"]
+mod page_lists;
 #[path = "parquet_gpu/scans.rs"]
 mod scans;
 #[path = "parquet_gpu/support.rs"]

@@ -2,7 +2,7 @@
 //!
 //! Environment: `FEEDWATER_BENCH_DIR` (default: that of temporary files), `FEEDWATER_BENCH_MIB` (of the file and of the device's
 //! memory that is worked on, default 1024), `FEEDWATER_BENCH_TURNS` (default 11); `FEEDWATER_BENCH_JSON`: a file that gets one JSON object a
-//! row. Without a GPU it says why, and ends well. On the software CUDA device it shows that it runs; its times mean nothing.
+//! row. Without a GPU it says why, after it has measured what the host does alone (`FEEDWATER_BENCH_PLAN_ROWS`, default 4 Mi), and ends well. On the software CUDA device it shows that it runs; its times mean nothing.
 //!
 //! Each way runs once in every turn. The ratio is the time of the plain copy over the time of the way in the same turn, the
 //! median over the turns with the least and the most: above 1 is faster. The page cache has the file.
@@ -14,9 +14,11 @@
 )]
 
 mod columns;
+mod decompress;
 #[path = "../../tests/cuda/pages.rs"]
 #[allow(dead_code)]
 mod pages;
+mod planning;
 mod tfrecord;
 
 use std::fmt::Write as _;
@@ -118,6 +120,11 @@ fn read(gpu: &Device, reader: &impl Reader, len: u64) -> DeviceBytes {
 }
 
 fn main() {
+    // `cargo test` only starts it.
+    if std::env::args().any(|argument| argument == "--bench") {
+        planning::planning();
+        decompress::by_host();
+    }
     // What `cargo test --benches` asks for is only that it starts.
     let shows = match available() {
         Ok(found) => found,
@@ -239,6 +246,7 @@ fn kernels(gpu: &Arc<Device>, len: u64, turns: u64, json: &mut String) {
         work("images (a quarter of the bytes)", pixels, turns, ways, json);
     }
     columns::columns(gpu, len, turns, &plain, json);
+    decompress::decompress(gpu, len, turns, &plain, json);
     // SAFETY: nothing uses it any more.
     unsafe { result::free_sync(copy).unwrap() };
 }

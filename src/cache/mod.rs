@@ -10,6 +10,7 @@
 //! | size, times, owner of a path, or of many | [`MetadataCache::stat`], [`MetadataCache::stat_many`] |
 //! | the names in a directory | [`MetadataCache::list`] |
 //! | a footer or an index, as long as the file is the same | [`MetadataCache::parsed`], [`MetadataCache::parsed_async`] |
+//! | where the pages of column chunks are, of a Parquet file that a GPU decodes again and again | `parquet::DeviceScan::page_lists` |
 //! | that a file which is opened is what is kept of it | [`MetadataCache::open`], [`MetadataCache::validate`] |
 //! | your own writes | [`MetadataCache::invalidate`] |
 //!

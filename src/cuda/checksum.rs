@@ -82,47 +82,68 @@ impl Device {
         segments: &[Range<u64>],
     ) -> Result<Vec<u32>> {
         let len = bytes.len() as u64;
-        // Each is less than 2^48, and there are not as many segments as 2^60: no overflow.
-        let mut count = 0u128;
         for segment in segments {
             if segment.start > segment.end || segment.end > len {
                 let outside = Error::new(ErrorKind::OutOfBounds { len }).by("cuda");
                 return Err(outside.at(segment.clone()));
             }
-            count += u128::from((segment.end - segment.start).div_ceil(PIECE).max(1));
         }
-        // More than memory has room for is no number of pieces.
-        let count = u64::try_from(count).unwrap_or(u64::MAX);
         if segments.is_empty() {
             return Ok(Vec::new());
         }
         let mut work = Work::new(self);
         let base = work.reads(bytes)?;
-        let mut pieces = Words::with_capacity((count as usize).saturating_mul(32))?;
-        for (number, segment) in segments.iter().enumerate() {
-            let mut at = segment.start;
-            loop {
-                let end = segment.end.min(at + PIECE);
-                pieces
-                    .u64(base + at)
-                    .u64(segment.end - end)
-                    .u64(number as u64)
-                    .u32((end - at) as u32)
-                    .u32(u32::from(at == segment.start));
-                at = end;
-                if at == segment.end {
-                    break;
-                }
-            }
-        }
-        let pieces = work.upload(pieces)?;
         let results = work.filled(segments.len() * 4, 0)?;
-        // SAFETY: `count` pieces that lie in `bytes`, which the caller holds until this returns, and a result for each number.
-        unsafe { queue(&mut work, kind, pieces, count, results)? };
+        // SAFETY: the segments lie in `bytes`, which the caller holds until this returns, and there is a result for each.
+        unsafe { queue_segments(&mut work, kind, base, segments.iter().cloned(), results)? };
         // SAFETY: a word for each segment.
         let words = unsafe { work.finish::<4>(results, segments.len())? };
         Ok(words.into_iter().map(u32::from_ne_bytes).collect())
     }
+}
+
+/// Queues the checksums of ranges of the memory from `base` on, none of which ends before it begins.
+///
+/// # Safety
+/// So many bytes are there, and stay until the work is done; at `results` is a word for each range, zero.
+pub(super) unsafe fn queue_segments(
+    work: &mut Work<'_>,
+    kind: Checksum,
+    base: u64,
+    segments: impl Iterator<Item = Range<u64>> + Clone,
+    results: u64,
+) -> Result<()> {
+    let pieces = |segment: Range<u64>| (segment.end - segment.start).div_ceil(PIECE).max(1);
+    // Each is less than 2^48, and there are not as many segments as 2^60: no overflow.
+    let count: u128 = segments
+        .clone()
+        .map(|segment| u128::from(pieces(segment)))
+        .sum();
+    if count == 0 {
+        return Ok(());
+    }
+    // More than memory has room for is no number of pieces.
+    let count = u64::try_from(count).unwrap_or(u64::MAX);
+    let mut words = Words::with_capacity((count as usize).saturating_mul(32))?;
+    for (number, segment) in segments.enumerate() {
+        let mut at = segment.start;
+        loop {
+            let end = segment.end.min(at + PIECE);
+            words
+                .u64(base + at)
+                .u64(segment.end - end)
+                .u64(number as u64)
+                .u32((end - at) as u32)
+                .u32(u32::from(at == segment.start));
+            at = end;
+            if at == segment.end {
+                break;
+            }
+        }
+    }
+    let pieces = work.upload(words)?;
+    // SAFETY: `count` pieces of the memory that the caller has there, and a result for each number.
+    unsafe { queue(work, kind, pieces, count, results) }
 }
 
 /// Queues the checksums of pieces (`Piece` in `kernels/crc.cu`).

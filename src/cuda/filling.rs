@@ -1,10 +1,13 @@
-//! Copies of many pieces of host memory into one buffer of a device, by several threads.
+//! Copies of many pieces of host memory into one buffer of a device, by several threads, and pages that are decompressed into it there.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::decompress::{self, Body};
 use super::device::Device;
+use super::launch::Work;
 use super::memory::DeviceBuffer;
 use super::stream::{Event, Stream};
 use crate::buffer::{BlockMut, DeviceBytes};
@@ -17,21 +20,37 @@ const UNDER_WAY: usize = 6;
 ///
 /// Threads [stage](Self::stage) pieces, write them, and [send](Self::send) them; what one writes is copied while it writes the next.
 /// Dropped, it waits for what it copies.
+///
+/// What is compressed can be sent to a second buffer, of which the device [decompresses](Self::decompress) it into the first.
 pub(crate) struct Filling {
     gpu: Arc<Device>,
     stream: Stream,
     /// `None` once it is given away.
     buffer: Option<DeviceBuffer>,
+    /// What is compressed; `None` only when it is dropped.
+    stored: Option<DeviceBuffer>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     copies: VecDeque<(Stage, Event)>,
-    /// Bytes that were sent.
+    /// Bytes of the buffer that have a content, and of the second one.
     sent: usize,
+    stored: usize,
     /// That a copy may be under way of which there is no mark.
     unmarked: bool,
+}
+
+/// Where a piece goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum To {
+    /// To the buffer.
+    Buffer,
+    /// To bytes of the buffer that have a content already.
+    Again,
+    /// To the second buffer, of what is compressed.
+    Stored,
 }
 
 /// Host memory for a piece, pinned as far as the ring has some.
@@ -53,13 +72,19 @@ impl Stage {
 }
 
 impl Filling {
-    /// A buffer of `len` bytes, to be copied to in `stream`.
+    /// A buffer of `len` bytes, and a second one of `stored`, to be copied to in `stream`.
     ///
     /// # Errors
     /// As [`Device::allocate`].
-    pub(crate) fn new(gpu: &Arc<Device>, stream: &Stream, len: usize) -> Result<Self> {
+    pub(crate) fn new(
+        gpu: &Arc<Device>,
+        stream: &Stream,
+        len: usize,
+        stored: usize,
+    ) -> Result<Self> {
         Ok(Filling {
             buffer: Some(gpu.buffer(len)?),
+            stored: Some(gpu.buffer(stored)?),
             gpu: gpu.clone(),
             stream: stream.clone(),
             state: Mutex::default(),
@@ -98,13 +123,17 @@ impl Filling {
     /// # Errors
     /// [`ErrorKind::DestinationTooSmall`] for a piece that is not within the buffer; [`ErrorKind::Cuda`],
     /// [`ErrorKind::DeviceLost`], [`ErrorKind::Forked`].
-    pub(crate) fn send(&self, at: usize, mut stage: Stage) -> Result<()> {
+    pub(crate) fn send(&self, to: To, at: usize, mut stage: Stage) -> Result<()> {
         let len = stage.bytes().len();
-        let buffer = self.buffer.as_ref().filter(|buffer| {
+        let buffer = match to {
+            To::Buffer | To::Again => self.buffer.as_ref(),
+            To::Stored => self.stored.as_ref(),
+        };
+        let room = buffer.map_or(0, DeviceBuffer::len) as u64;
+        let buffer = buffer.filter(|buffer| {
             at.checked_add(len).is_some_and(|end| end <= buffer.len()) && stage.len == len
         });
         let Some(buffer) = buffer else {
-            let room = self.buffer.as_ref().map_or(0, DeviceBuffer::len) as u64;
             let wanted = (at as u64).saturating_add(stage.len as u64);
             return Err(Error::new(ErrorKind::DestinationTooSmall { room, wanted }).by("cuda"));
         };
@@ -112,18 +141,22 @@ impl Filling {
         if len == 0 {
             return Ok(());
         }
-        let (to, from) = (buffer.address() + at as u64, stage.bytes().as_ptr().cast());
+        let (target, from) = (buffer.address() + at as u64, stage.bytes().as_ptr().cast());
         let stream = self.stream.handle();
-        // SAFETY: both sides have `len` bytes, and stay until the copy is done: the piece in `state`, the buffer as it is dropped after
-        // a wait.
+        // SAFETY: both sides have `len` bytes, and stay until the copy is done: the piece in `state`, the buffers as they are dropped
+        // after a wait.
         let queued = self
             .gpu
             .context()
-            .call(|driver| unsafe { driver.cuMemcpyHtoDAsync_v2(to, from, len, stream) });
+            .call(|driver| unsafe { driver.cuMemcpyHtoDAsync_v2(target, from, len, stream) });
         match queued.and_then(|()| self.stream.record()) {
             Ok(event) => {
                 state.copies.push_back((stage, event));
-                state.sent += len;
+                match to {
+                    To::Buffer => state.sent += len,
+                    To::Again => {}
+                    To::Stored => state.stored += len,
+                }
                 Ok(())
             }
             Err(error) => {
@@ -136,6 +169,63 @@ impl Filling {
                 Err(error)
             }
         }
+    }
+
+    /// Decompresses pages of what was sent to the second buffer into places of the first, which were not sent, and waits for it. Says of
+    /// each what was wrong with it, of [`check`](decompress::check), or 0; of what is wrong the place is zeros, or what it decompresses
+    /// to with another checksum.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Abandoned`] if some of the second buffer was never sent, or if places overlap or are not in their order; else those of
+    /// the device.
+    pub(crate) fn decompress(&self, bodies: &[Body]) -> Result<Vec<u32>> {
+        let Some(work) = self.work(bodies.is_empty())? else {
+            return Ok(Vec::new());
+        };
+        let (target, source) = (memory_of(&self.buffer), memory_of(&self.stored));
+        let (mut end, mut made) = (0, 0);
+        for body in bodies {
+            let after = body.target.end.checked_add(body.gap);
+            let after = after.filter(|_| end <= body.target.start);
+            end = after.ok_or_else(abandoned)?;
+            made += end.saturating_sub(body.target.start);
+        }
+        if self.lock().stored as u64 != source.1 {
+            return Err(abandoned());
+        }
+        // SAFETY: both buffers have so many bytes, stay until the work is done, as it is waited for, and the second one was sent whole.
+        let checks = unsafe { decompress::decompress(work, source, target, bodies)? };
+        // Nothing is written of what does not fit together; who made it up is told at the end.
+        if checks
+            .iter()
+            .all(|found| *found != decompress::check::SHAPE)
+        {
+            self.lock().sent += usize::try_from(made).unwrap_or(usize::MAX);
+        }
+        Ok(checks)
+    }
+
+    /// Whether these ranges of the buffer, which were sent, have these CRC-32. Waits for it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfBounds`] for ranges that are not inside; those of the device.
+    pub(crate) fn have_checksums(&self, pages: &[(Range<u64>, u32)]) -> Result<Vec<bool>> {
+        let Some(work) = self.work(pages.is_empty())? else {
+            return Ok(Vec::new());
+        };
+        let memory = memory_of(&self.buffer);
+        // SAFETY: the buffer has so many bytes, and stays until the work is done. What was not sent has some content all the same.
+        unsafe { decompress::are_right(work, memory, pages) }
+    }
+
+    /// Work of the device's own stream that begins after what was copied; `None` for nothing.
+    fn work(&self, nothing: bool) -> Result<Option<Work<'_>>> {
+        if nothing {
+            return Ok(None);
+        }
+        let copied = self.stream.record()?;
+        self.gpu.own().wait_for(&copied)?;
+        Ok(Some(Work::new(&self.gpu)))
     }
 
     /// The buffer with all pieces in it, once they are there.
@@ -151,9 +241,9 @@ impl Filling {
         };
         let buffer = self.buffer.take();
         let buffer = buffer.filter(|buffer| buffer.len() == sent);
-        let buffer = buffer.ok_or_else(|| Error::new(ErrorKind::Abandoned).by("cuda"))?;
+        let buffer = buffer.ok_or_else(abandoned)?;
         let mut block = BlockMut::new(buffer);
-        // SAFETY: as many bytes as it has were copied, and pieces do not overlap.
+        // SAFETY: as many bytes as it has were copied or made, and pieces do not overlap.
         unsafe { block.advance(sent) };
         block.freeze().into_device()
     }
@@ -162,6 +252,16 @@ impl Filling {
         // Nothing panics while it is held.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The address of a buffer, and its bytes.
+fn memory_of(buffer: &Option<DeviceBuffer>) -> (u64, u64) {
+    let buffer = buffer.as_ref();
+    buffer.map_or((0, 0), |buffer| (buffer.address(), buffer.len() as u64))
+}
+
+fn abandoned() -> Error {
+    Error::new(ErrorKind::Abandoned).by("cuda")
 }
 
 impl Drop for Filling {
@@ -173,7 +273,7 @@ impl Drop for Filling {
         // What a lost device has queued it does not do any more.
         let idle = self.stream.synchronize().is_ok() || self.gpu.context().is_lost();
         if !idle {
-            std::mem::forget((state.copies, self.buffer.take()));
+            std::mem::forget((state.copies, self.buffer.take(), self.stored.take()));
         }
     }
 }

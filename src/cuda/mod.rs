@@ -27,6 +27,11 @@ pub(crate) mod columns;
 mod context;
 #[cfg(any(feature = "parquet", feature = "tfrecord"))]
 mod copies;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod decompress;
+#[cfg(not(feature = "testing"))]
+pub(crate) mod decompress;
 mod dense;
 mod device;
 #[cfg_attr(not(feature = "tfrecord"), allow(dead_code))]
@@ -59,7 +64,7 @@ pub use dense::{Dense, ElementType};
 pub use device::{Device, DeviceOptions, DeviceStats};
 pub use export::{ArrowArray, ArrowDevice, ArrowDeviceArray, DlTensor, DlType, lend};
 #[cfg(feature = "parquet")]
-pub(crate) use filling::Filling;
+pub(crate) use filling::{Filling, To};
 pub use managed::{Advice, Side};
 pub use memory::{DeviceBuffer, GAP, Guard};
 pub use modules::{FAMILIES, Family, Module};

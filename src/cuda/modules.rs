@@ -44,6 +44,7 @@ impl fmt::Debug for Family {
 /// All kernels of this crate. Each is loaded when it is first needed; [`Device::module`] of them does it before.
 pub const FAMILIES: &[Family] = &[
     super::checksum::CRC,
+    super::decompress::DECOMPRESS,
     super::dense::DENSE,
     super::columns::WALK,
     super::columns::RLE,

@@ -21,7 +21,7 @@ pub(crate) fn put(gpu: &Arc<Device>, bytes: &[u8], offset: usize) -> DeviceBytes
 }
 
 /// One bit after the other.
-fn crc_reference(kind: Checksum, bytes: &[u8]) -> u32 {
+pub(crate) fn crc_reference(kind: Checksum, bytes: &[u8]) -> u32 {
     let polynomial = match kind {
         Checksum::Crc32 => 0xedb8_8320u32,
         _ => 0x82f6_3b78,

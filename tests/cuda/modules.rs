@@ -6,8 +6,9 @@ use feedwater::cuda::{Checksum, Dense, Device, FAMILIES};
 use crate::support::*;
 
 /// All kernels of all families.
-const KERNELS: [(&str, &[&str]); 8] = [
+const KERNELS: [(&str, &[&str]); 9] = [
     ("crc", &["crc"]),
+    ("decompress", &["decompress"]),
     ("dense", &["dense"]),
     ("example", &["example_copy", "example_tensor"]),
     ("fixed", &["fixed", "booleans"]),

@@ -66,8 +66,8 @@ for part in "${parts[@]}"; do
         [ ! -e "$folder/last.txt" ] || cp "$folder/last.txt" "$folder/environment.txt"
         ;;
     modules) each modules 60 '^modules::' ;;
-    kernels) each kernels 60 '^(kernels|columns)::' ;;
-    tests) each tests 60 . '^(modules|kernels|columns)::' ;;
+    kernels) each kernels 60 '^(kernels|columns|decompress)::' ;;
+    tests) each tests 60 . '^(modules|kernels|columns|decompress)::' ;;
     sanitizer)
         if ! command -v compute-sanitizer >/dev/null; then
             echo "sanitizer: compute-sanitizer is not installed"
@@ -75,7 +75,7 @@ for part in "${parts[@]}"; do
         fi
         for tool in memcheck racecheck initcheck synccheck; do
             for program in "${programs[@]}"; do
-                for name in $(tests "$program" '^kernels::|^columns::(all_lengths|what_is_wrong)'); do
+                for name in $(tests "$program" '^kernels::|^columns::(all_lengths|what_is_wrong)|^decompress::(lanes|matches|lengths)'); do
                     one "$tool" "$program $name" 90 compute-sanitizer --tool "$tool" --error-exitcode 9 "$folder/$program" --exact "$name"
                 done
             done

@@ -24,10 +24,12 @@
 //!
 //! # On a GPU
 //! With the feature `cuda`, `Scan::on_device` gives the same rows and columns as Arrow arrays in the memory of an NVIDIA GPU,
-//! a batch for each row group. Pages are read and decompressed by threads of the host, of every codec, and copied to the
-//! device through pinned memory; there, kernels decode whole column chunks. What they do not decode, or find anything wrong
-//! with, the host decodes as above, and its array is copied, or its error is the answer: so whoever decodes, values and
-//! errors are the same; of several errors, which one comes first is open. `DeviceBatches::report` says for each column who did it, and why.
+//! a batch for each row group. Pages are copied to the device through pinned memory: those of Snappy and LZ4_RAW as they are
+//! stored, to be decompressed there, and those of other codecs decompressed by threads of the host. Then kernels decode whole
+//! column chunks. What they do not decompress or decode, or find anything wrong
+//! with, the host does as above, and its page or array is copied, or its error is the answer: so whoever decodes, values and
+//! errors are the same; of several errors, which one comes first is open. `DeviceBatches::report` says for each column who did it, and
+//! why, and by whom its pages were decompressed.
 //!
 //! | decoded by the GPU | as far as |
 //! |---|---|
@@ -35,7 +37,8 @@
 //! | physical types | BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE, FIXED_LEN_BYTE_ARRAY of any length but 0 |
 //! | Arrow types | all that the `parquet` crate makes of these but dictionaries: integers of 8 to 64 bits, floats of 16 to 64, dates, times, timestamps, durations, intervals, decimals of 32 to 256 bits, `FixedSizeBinary` |
 //! | encodings | PLAIN, both dictionary encodings, also mixed with PLAIN in a chunk; RLE of booleans; BYTE_STREAM_SPLIT |
-//! | pages | versions 1 and 2, with and without checksums, which the host compares |
+//! | codecs | Snappy and LZ4_RAW: a page is the work of 32 threads, so it takes many pages at once to be fast |
+//! | pages | versions 1 and 2, with and without checksums; these are compared by whom the stored bytes get to |
 //! | rows | whole row groups |
 //!
 //! | decoded by the host | because |
@@ -43,11 +46,16 @@
 //! | strings and binaries, and dictionaries of them; structs, lists, maps; DELTA encodings | there are no kernels for them yet |
 //! | scans with a predicate; row groups of which only some rows are wanted | the host evaluates and cuts |
 //! | chunks with anything odd: levels in BIT_PACKED, pages without entries before others, sizes that their headers do not have right, bytes behind the last value | the kernels take nothing that the `parquet` crate might not |
+//! | pages of GZIP, BROTLI, ZSTD and of Hadoop's LZ4 are decompressed | there are no kernels for them; they are decoded by the GPU all the same |
+//! | pages of Snappy and LZ4_RAW, unless `Processor::Gpu` is asked for: all if there are fewer than ten of about one length in a row group for each thread of the host, else those that are much longer than the others | threads are faster then: a page that takes one warp longer than all threads take for all of them is theirs, as one thread is reckoned to do ten pages meanwhile; this figure was not measured |
 //! | columns of less than 64 KiB in a row group, unless `Processor::Gpu` is asked for | a launch costs more; this figure was not measured |
 //! | row groups that take more than half of the memory that may be used (`DeviceScan::memory`) | they come in smaller batches |
 //!
-//! The device's memory is counted by rows and widths, and the decompressed pages of one row group; two row groups are decoded
-//! or wait at once.
+//! The device's memory is counted by rows and widths, and the pages of one row group, decompressed and, where the device does it, as
+//! they are stored; if that is too much, the host decompresses them. Two row groups are decoded or wait at once.
+//!
+//! Where pages are is known from their headers, which are walked over for each scan. With the feature `cache`,
+//! `DeviceScan::page_lists` keeps that for the next epoch, within the bound of a `MetadataCache`.
 //!
 //! # What is not read
 //! These are [`UnsupportedFeature`](crate::ErrorKind::UnsupportedFeature), with the column and the offset of the page where it
@@ -79,9 +87,13 @@ mod write;
 
 pub use batches::{BatchStream, Batches};
 pub use explain::{ColumnChunkPlan, Plan, RowGroupPlan, ScanReport};
+#[cfg(all(feature = "cuda", feature = "testing"))]
+#[doc(hidden)]
+pub use gpu::planning;
 #[cfg(feature = "cuda")]
 pub use gpu::{
-    DeviceBatches, DeviceColumnPlan, DeviceColumnReport, DevicePlan, DeviceScan, DeviceScanReport,
+    Decompressed, DeviceBatches, DeviceColumnPlan, DeviceColumnReport, DevicePlan, DeviceScan,
+    DeviceScanReport,
 };
 pub use metadata::Metadata;
 pub use scan::{Scan, scan};

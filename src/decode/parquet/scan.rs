@@ -70,7 +70,7 @@ pub fn scan<R: Reader + ?Sized + 'static>(reader: Arc<R>) -> Scan<R> {
 /// the column and the offset of the page. A batch whose strings outgrow 32-bit offsets comes in several smaller ones.
 #[must_use = "a scan does nothing before `batches`, `stream`, `explain` or `take`"]
 pub struct Scan<R: Reader + ?Sized> {
-    reader: Arc<R>,
+    pub(super) reader: Arc<R>,
     metadata: Option<Metadata>,
     asked: Asked,
 }

@@ -151,6 +151,26 @@ impl PageList {
     }
 }
 
+#[cfg_attr(not(feature = "cache"), allow(dead_code))]
+impl PageList {
+    /// Bytes of memory that it takes, about.
+    pub(crate) fn memory(&self) -> u64 {
+        let pages = self.pages.len() * size_of::<DataPage>();
+        (size_of::<PageList>() + pages) as u64
+    }
+
+    /// Whether all pages are in the first `len` bytes of the chunk.
+    pub(crate) fn ends_within(&self, len: usize) -> bool {
+        let dictionary = self.dictionary.as_ref().map(|page| page.body.end);
+        let mut ends = self
+            .pages
+            .iter()
+            .map(|page| page.body.end)
+            .chain(dictionary);
+        ends.all(|end| end <= len)
+    }
+}
+
 /// What is read of a `PageHeader` (parquet.thrift).
 struct Header {
     uncompressed: i32,

@@ -1,5 +1,7 @@
-//! One row group: pages decompressed by threads into the device's memory, decoded there, and what the kernels leave out by the host.
+//! One row group: pages decompressed by threads or on the device into its memory, decoded there, and what the kernels leave out by the
+//! host.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -7,12 +9,15 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use arrow_array::ArrayRef;
 use bytes::Bytes;
 
+use super::codecs::{Undone, assign};
 use super::inflate::inflate;
-use super::page_plan::{Arena, ChunkPlan};
+use super::lists::Lists;
+use super::page_plan::{Arena, Body, By, ChunkPlan};
 use super::report::Tally;
 use super::shape::LeafShape;
 use crate::cuda::columns::{Column, Outcome};
-use crate::cuda::{Device, Filling, Stream};
+use crate::cuda::decompress::Body as Compressed;
+use crate::cuda::{Device, Filling, Stream, To};
 use crate::decode::device::{DeviceArray, DeviceBatch, Processor};
 use crate::decode::parquet::buffers::Buffers;
 use crate::decode::parquet::failure;
@@ -48,6 +53,8 @@ pub(super) struct Groups {
     pub(super) threads: usize,
     /// Most bytes of the device for one row group.
     pub(super) memory: u64,
+    /// Where the pages of its chunks are.
+    pub(super) lists: Lists,
     pub(super) tally: Mutex<Tally>,
     pub(super) stopped: AtomicBool,
 }
@@ -70,6 +77,8 @@ struct Chunk<'a> {
     reason: OnceLock<Arc<str>>,
     /// What the host made.
     host: Mutex<Option<Result<ArrayRef>>>,
+    /// Pages that were decompressed, and by whom.
+    undone: Undone,
 }
 
 struct Planned {
@@ -85,8 +94,9 @@ impl Chunk<'_> {
     }
 }
 
-/// Bytes that are copied together: a range of the arena, and the pages in it.
+/// Bytes that are copied together: a range of an arena, and the pages in it.
 struct Piece {
+    to: To,
     place: Range<u64>,
     /// Positions among the chunks, and among the bodies of each.
     bodies: Vec<(usize, usize)>,
@@ -105,7 +115,7 @@ impl Groups {
     ) -> Result<Decoded> {
         let mut arena = Arena::default();
         let roots = self.roots.iter();
-        let chunks: Vec<_> = roots
+        let mut chunks: Vec<_> = roots
             .map(|root| self.planned(root, group, pieces, &mut arena))
             .collect();
         let mut needed = 0u64;
@@ -126,14 +136,21 @@ impl Groups {
             );
             return Ok(Decoded::Divide(why.into()));
         }
+        let bodies = chunks.iter_mut().filter_map(|chunk| chunk.plan.as_mut());
+        let bodies = bodies.flat_map(|planned| &mut planned.chunk.bodies);
+        let room = self.memory - needed;
+        let stored = assign(bodies, arena.len(), self.processor, self.threads, room);
         let mut arrays: Vec<Option<DeviceArray>> = chunks.iter().map(|_| None).collect();
         let filling = match is_planned {
-            true => Some(Filling::new(&self.gpu, stream, arena_len(&arena)?)?),
+            true => {
+                let (len, stored) = (len_of(arena.len())?, len_of(stored)?);
+                Some(Filling::new(&self.gpu, stream, len, stored)?)
+            }
             false => None,
         };
         // The heaviest work first: what the host decodes is one column each.
         let cut = match &filling {
-            Some(_) => pieces_of(&chunks, &arena),
+            Some(_) => pieces_of(&chunks, &arena, stored),
             None => Vec::new(),
         };
         let by_host: Vec<_> = (0..chunks.len())
@@ -155,6 +172,10 @@ impl Groups {
             return Ok(Decoded::Stopped);
         }
         if let Some(filling) = filling {
+            self.undo(&filling, group, &mut chunks)?;
+            if self.is_stopped() {
+                return Ok(Decoded::Stopped);
+            }
             let pages = filling.finish()?;
             let (ats, columns): (Vec<usize>, Vec<Column>) = chunks
                 .iter()
@@ -233,6 +254,7 @@ impl Groups {
             plan,
             reason,
             host: Mutex::new(None),
+            undone: Undone::default(),
         }
     }
 
@@ -259,9 +281,10 @@ impl Groups {
             .metadata
             .row_group(group.index)
             .column(column.leaf);
+        let list = self.lists.of((group.index, column.leaf), chunk, &bytes)?;
         // Room is given out only to a chunk that uses it.
         let mut with = arena.clone();
-        let chunk = ChunkPlan::of(shape, chunk, &bytes, group.count, &mut with)?;
+        let chunk = ChunkPlan::of(shape, chunk, &list, group.count, &mut with)?;
         *arena = with;
         Ok(Planned {
             chunk,
@@ -284,7 +307,7 @@ impl Groups {
         sizes.fold(0, u64::saturating_add)
     }
 
-    /// Decompresses the pages of a piece, and sends it off. A page that cannot be is a matter of its chunk.
+    /// Writes the pages of a piece, and sends it off. A page that cannot be decompressed is a matter of its chunk.
     fn fill(
         &self,
         filling: &Filling,
@@ -308,8 +331,12 @@ impl Groups {
             else {
                 continue;
             };
-            let from = usize::try_from(body.place.start - start).unwrap_or(usize::MAX);
-            let to = usize::try_from(body.place.end - start).unwrap_or(usize::MAX);
+            let place = match (&body.by, piece.to) {
+                (By::Device { source, .. }, To::Stored) => source,
+                _ => &body.place,
+            };
+            let from = usize::try_from(place.start - start).unwrap_or(usize::MAX);
+            let to = usize::try_from(place.end - start).unwrap_or(usize::MAX);
             if let Some(gap) = bytes.get_mut(written..from) {
                 gap.fill(0);
             }
@@ -321,19 +348,101 @@ impl Groups {
                 page.fill(0);
                 continue;
             }
-            let leaf = chunk.root.leaves.first().copied().unwrap_or_default();
-            let of = self.task.metadata.row_group(group.index).column(leaf);
-            let inflated = failure::contain(None, || inflate(of, &planned.bytes, body, page));
-            if let Err(error) = inflated {
-                let _ = chunk.reason.set(error.to_string().into());
-                page.fill(0);
+            match (piece.to, planned.bytes.get(body.stored.clone())) {
+                (To::Stored, Some(stored)) if stored.len() == page.len() => {
+                    page.copy_from_slice(stored);
+                }
+                _ => self.inflate(group, chunk, planned, body, piece.to, page),
             }
         }
         if let Some(rest) = bytes.get_mut(written..) {
             rest.fill(0);
         }
         let start = usize::try_from(start).unwrap_or(usize::MAX);
-        filling.send(start, stage)
+        filling.send(piece.to, start, stage)
+    }
+
+    /// Brings a page to where it is copied from.
+    fn inflate(
+        &self,
+        group: &GroupPlan,
+        chunk: &Chunk<'_>,
+        planned: &Planned,
+        body: &Body,
+        to: To,
+        page: &mut [u8],
+    ) {
+        let leaf = chunk.root.leaves.first().copied().unwrap_or_default();
+        let of = self.task.metadata.row_group(group.index).column(leaf);
+        // The device looks at the checksum of what is only copied.
+        let with_crc = body.compressed || to == To::Again;
+        let inflated = failure::contain(None, || inflate(of, &planned.bytes, body, with_crc, page));
+        if let Err(error) = inflated {
+            let _ = chunk.reason.set(error.to_string().into());
+            page.fill(0);
+        }
+    }
+
+    /// Lets the device decompress the pages that it is to, and look at checksums. The host does what it refuses, whose answer or error counts.
+    fn undo(&self, filling: &Filling, group: &GroupPlan, chunks: &mut [Chunk<'_>]) -> Result<()> {
+        let (mut bodies, mut numbers) = (Vec::new(), Vec::new());
+        let (mut plain, mut plain_numbers) = (Vec::new(), Vec::new());
+        for (at, number, body) in bodies_of(chunks) {
+            match (&body.by, body.crc) {
+                (By::Device { codec, source }, crc) => {
+                    bodies.push(Compressed {
+                        source: source.clone(),
+                        plain: body.plain as u64,
+                        codec: *codec,
+                        target: body.place.clone(),
+                        gap: body.gap,
+                        crc,
+                    });
+                    numbers.push((at, number));
+                }
+                (By::Host(_), Some(crc)) if !body.compressed => {
+                    plain.push((body.place.clone(), crc));
+                    plain_numbers.push((at, number));
+                }
+                _ => {}
+            }
+        }
+        let mut refused: BTreeMap<(usize, usize), Arc<str>> = BTreeMap::new();
+        for (check, at) in filling.decompress(&bodies)?.into_iter().zip(numbers) {
+            if check != 0 {
+                refused.insert(at, format!("the GPU refused it, check {check}").into());
+            }
+        }
+        let right = filling.have_checksums(&plain)?;
+        for (_, at) in right
+            .into_iter()
+            .zip(plain_numbers)
+            .filter(|(right, _)| !right)
+        {
+            refused.insert(at, "another checksum".into());
+        }
+        let numbers: Vec<_> = refused.keys().copied().collect();
+        let again = &*chunks;
+        self.in_parallel(numbers.len(), |at| {
+            let body = numbers.get(at).and_then(|(at, number)| {
+                let body = &again.get(*at)?.plan.as_ref()?.chunk.bodies.get(*number)?;
+                Some((body.place.clone(), (*at, *number)))
+            });
+            match body {
+                Some((place, body)) => {
+                    let (to, bodies) = (To::Again, vec![body]);
+                    self.fill(filling, &Piece { to, place, bodies }, group, again)
+                }
+                None => Ok(()),
+            }
+        })?;
+        for (at, chunk) in chunks.iter_mut().enumerate() {
+            let why = |number| refused.get(&(at, number)).cloned();
+            if let Some(planned) = &chunk.plan {
+                chunk.undone = Undone::of(&planned.chunk.bodies, why);
+            }
+        }
+        Ok(())
     }
 
     /// Decodes a column by the crate.
@@ -386,7 +495,7 @@ impl Groups {
         let mut tally = self.tally();
         for chunk in chunks {
             match chunk.reason.get() {
-                None => tally.by_gpu(&chunk.root.name),
+                None => tally.by_gpu(&chunk.root.name, &chunk.undone),
                 Some(why) => tally.by_host(&chunk.root.name, why),
             }
         }
@@ -449,59 +558,65 @@ impl Groups {
     }
 }
 
-fn arena_len(arena: &Arena) -> Result<usize> {
-    usize::try_from(arena.len()).map_err(|_| {
+fn len_of(bytes: u64) -> Result<usize> {
+    usize::try_from(bytes).map_err(|_| {
         Error::new(ErrorKind::OutOfMemory {
-            wanted: arena.len(),
+            wanted: bytes,
             cap: u64::MAX,
         })
     })
 }
 
-/// The arena cut into pieces between pages, so that nothing of it is left out.
-fn pieces_of(chunks: &[Chunk<'_>], arena: &Arena) -> Vec<Piece> {
-    let mut places = Vec::new();
-    for (at, chunk) in chunks.iter().enumerate() {
-        for (number, body) in chunk
-            .plan
-            .iter()
-            .flat_map(|plan| plan.chunk.bodies.iter().enumerate())
-        {
-            // A page of no bytes may have the place of the next one.
-            places.push((body.place.start, body.place.end, at, number));
+/// The pages of all chunks in the order of the arena, each with the positions of its chunk and in it.
+fn bodies_of<'a>(chunks: &'a [Chunk<'_>]) -> impl Iterator<Item = (usize, usize, &'a Body)> {
+    let planned = chunks.iter().enumerate();
+    let planned = planned.filter_map(|(at, chunk)| Some((at, chunk.plan.as_ref()?)));
+    planned.flat_map(|(at, planned)| {
+        let bodies = planned.chunk.bodies.iter().enumerate();
+        bodies.map(move |(number, body)| (at, number, body))
+    })
+}
+
+/// Both arenas cut into pieces between pages, so that nothing of what the host brings there is left out: its pages with the gaps behind them,
+/// and pages as they are stored.
+fn pieces_of(chunks: &[Chunk<'_>], arena: &Arena, stored: u64) -> Vec<Piece> {
+    let (mut pieces, mut compressed): (Vec<Piece>, Vec<Piece>) = (Vec::new(), Vec::new());
+    let add = |pieces: &mut Vec<Piece>, to, place: Range<u64>, body| match pieces.last_mut() {
+        Some(piece) if piece.place.end == place.start && place.end - piece.place.start <= PIECE => {
+            piece.place.end = place.end;
+            piece.bodies.push(body);
+        }
+        _ => pieces.push(Piece {
+            to,
+            place,
+            bodies: vec![body],
+        }),
+    };
+    let mut next = None;
+    for (at, number, body) in bodies_of(chunks) {
+        match &body.by {
+            By::Host(_) => {
+                let place = body.place.start..body.place.end + body.gap;
+                add(&mut pieces, To::Buffer, place, (at, number));
+            }
+            By::Device { source, .. } => {
+                // Each up to the next one.
+                let start = next.unwrap_or(source.start);
+                let end = source.end.next_multiple_of(64).min(stored);
+                add(&mut compressed, To::Stored, start..end, (at, number));
+                next = Some(end);
+            }
         }
     }
-    places.sort_unstable();
-    let mut pieces: Vec<Piece> = Vec::new();
-    for (start, end, at, number) in places {
-        match pieces.last_mut() {
-            Some(piece) if end - piece.place.start <= PIECE => {
-                piece.place.end = end;
-                piece.bodies.push((at, number));
-            }
-            last => {
-                // The gap belongs to the piece before.
-                let start = match last {
-                    Some(piece) => {
-                        piece.place.end = start;
-                        start
-                    }
-                    None => 0,
-                };
-                pieces.push(Piece {
-                    place: start..end,
-                    bodies: vec![(at, number)],
-                });
-            }
-        }
-    }
-    match pieces.last_mut() {
-        Some(piece) => piece.place.end = arena.len(),
-        None => pieces.push(Piece {
+    if pieces.is_empty() && compressed.is_empty() {
+        pieces.push(Piece {
+            to: To::Buffer,
             place: 0..arena.len(),
             bodies: Vec::new(),
-        }),
+        });
     }
+    // What is decompressed here first, since it takes longest.
+    pieces.append(&mut compressed);
     pieces
 }
 

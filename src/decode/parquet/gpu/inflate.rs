@@ -14,16 +14,18 @@ use crate::decode::parquet::pages::{snappy_len, zstd};
 
 /// Writes the body of a page of `chunk`, whose bytes are `bytes`, to `to`, which has as many bytes as its header promises.
 ///
-/// It fails where the crate's page reader fails, and where the page is of another size than its header says.
+/// It fails where the crate's page reader fails, and where the page is of another size than its header says; but without `with_crc`, it
+/// does not look at the checksum.
 pub(super) fn inflate(
     chunk: &ColumnChunkMetaData,
     bytes: &Bytes,
     body: &Body,
+    with_crc: bool,
     to: &mut [u8],
 ) -> Result<()> {
     let short = || ParquetError::EOF("a page ends inside its levels".into());
     let stored = bytes.get(body.stored.clone()).ok_or_else(short)?;
-    if let Some(expected) = body.crc
+    if let Some(expected) = body.crc.filter(|_| with_crc)
         && crc(stored) != expected
     {
         return Err(ParquetError::General("Page CRC checksum mismatch".into()));

@@ -1,12 +1,20 @@
-//! Columns decoded in the memory of a GPU: pages by the host, values by kernels, and what these leave out by the host.
+//! Columns decoded in the memory of a GPU: pages and values by kernels, and what these leave out by the host.
 
+#[cfg(feature = "cache")]
+mod cached;
+mod codecs;
 mod group;
 mod inflate;
 mod lanes;
+mod lists;
 mod page_plan;
+#[cfg(feature = "testing")]
+pub mod planning;
 mod report;
 mod scan;
 mod shape;
 
-pub use report::{DeviceColumnPlan, DeviceColumnReport, DevicePlan, DeviceScanReport};
+pub use report::{
+    Decompressed, DeviceColumnPlan, DeviceColumnReport, DevicePlan, DeviceScanReport,
+};
 pub use scan::{DeviceBatches, DeviceScan};

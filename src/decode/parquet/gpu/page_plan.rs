@@ -1,15 +1,15 @@
 //! From the pages of a column chunk to what the kernels are told, and where on the device each page goes.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use parquet::basic::{Compression, Encoding as Stored};
 use parquet::file::metadata::ColumnChunkMetaData;
 
 use super::shape::LeafShape;
 use crate::cuda::columns::{Column, Convert, Encoding, Page, Values};
-use crate::format::parquet::{
-    DataPage, DictionaryPage, PageFault, PageLevels, PageList, least_bits,
-};
+use crate::cuda::decompress::Codec;
+use crate::format::parquet::{DataPage, DictionaryPage, PageLevels, PageList};
 
 /// Pages begin at multiples of this on the device.
 const ALIGN: u64 = 64;
@@ -60,28 +60,42 @@ pub(super) struct Body {
     pub(super) crc: Option<u32>,
     /// Bytes of its header, in front of it.
     pub(super) header: usize,
+    /// What is undone, if it is compressed.
+    pub(super) codec: Compression,
+    /// Who brings it to its place. This and the next are not known before all pages are.
+    pub(super) by: By,
+    /// Zeros behind it in the arena.
+    pub(super) gap: u64,
+}
+
+/// Who brings a page to its place.
+#[derive(Clone, Debug)]
+pub(super) enum By {
+    /// The host: why, if there is something to undo.
+    Host(Option<Arc<str>>),
+    /// A kernel, of these bytes of what is brought to the device as it is stored.
+    Device { codec: Codec, source: Range<u64> },
 }
 
 impl ChunkPlan {
-    /// Plans `chunk`, whose bytes are `bytes`, and of which all rows are wanted.
+    /// Plans `chunk`, whose pages are those of `list`, and of which all rows are wanted.
     ///
     /// # Errors
     /// Why the kernels do not decode it, in words. Who decodes it instead also finds out what is wrong with it, if something is.
     pub(super) fn of(
         shape: &LeafShape,
         chunk: &ColumnChunkMetaData,
-        bytes: &[u8],
+        list: &PageList,
         rows: u64,
         arena: &mut Arena,
     ) -> Result<Self, String> {
         let codec = chunk.compression();
-        let bits = least_bits(chunk.column_type(), chunk.column_descr().type_length());
-        let mut list = PageList::of(bytes, codec, bits).map_err(|fault| match fault {
-            PageFault::Malformed(what) | PageFault::Unsupported(what) => what,
-        })?;
+        let mut data_pages = list.pages.as_slice();
         // A page without entries ends a column for the crate's reader, so it never sees one that is last.
-        while list.pages.last().is_some_and(|page| page.entries == 0) {
-            list.pages.pop();
+        while let [before @ .., last] = data_pages
+            && last.entries == 0
+        {
+            data_pages = before;
         }
         if list.entries != rows {
             return Err(format!("{} entries for {rows} rows", list.entries));
@@ -94,7 +108,7 @@ impl ChunkPlan {
         };
         let is_stored = codec == Compression::UNCOMPRESSED;
         // Columns without a page that needs it: the crate would decode it all the same.
-        let mut bodies = Vec::with_capacity(list.pages.len() + 1);
+        let mut bodies = Vec::with_capacity(data_pages.len() + 1);
         let mut dictionary = None;
         if let Some(page) = &list.dictionary {
             let place = arena.take(page.uncompressed);
@@ -107,11 +121,14 @@ impl ChunkPlan {
                 place: place.clone(),
                 crc: page.crc,
                 header,
+                codec,
+                by: By::Host(None),
+                gap: 0,
             });
             dictionary = Some((place, u64::from(page.entries)));
         }
-        let mut pages = Vec::with_capacity(list.pages.len());
-        for page in &list.pages {
+        let mut pages = Vec::with_capacity(data_pages.len());
+        for page in data_pages {
             let encoding = encoding_of(shape, page.encoding)?;
             if encoding == Encoding::Dictionary && dictionary.is_none() {
                 return Err("indices without a dictionary".into());
@@ -144,6 +161,9 @@ impl ChunkPlan {
                 place: place.clone(),
                 crc: page.crc,
                 header,
+                codec,
+                by: By::Host(None),
+                gap: 0,
             });
             pages.push(Page {
                 body: place.start + u64::from(levels.repetition)..place.end,
@@ -253,6 +273,7 @@ fn levels_of(shape: &LeafShape, page: &DataPage) -> Result<PageShape, String> {
 mod tests {
     use arrow_schema::{DataType, Field};
 
+    use super::super::lists::Lists;
     use super::*;
     use crate::decode::parquet::checked::tests::{RLE, chunk, header};
 
@@ -282,7 +303,8 @@ mod tests {
         let chunk = chunk(i16::from(nullable), codec, bytes.len());
         let mut arena = Arena::default();
         arena.take(3);
-        let plan = ChunkPlan::of(&shape(&chunk), &chunk, &bytes, rows, &mut arena)?;
+        let list = Lists::default().of((0, 0), &chunk, &bytes)?;
+        let plan = ChunkPlan::of(&shape(&chunk), &chunk, &list, rows, &mut arena)?;
         Ok((plan, arena.len()))
     }
 

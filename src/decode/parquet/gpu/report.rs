@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use super::codecs::Undone;
 use crate::decode::parquet::explain::Plan;
 
 /// What a scan to the memory of a GPU is going to read, and who is to decode it. `Display` is a table.
@@ -51,6 +52,10 @@ pub struct DeviceScanReport {
     pub requests: u64,
     /// Bytes of those requests.
     pub bytes: u64,
+    /// Column chunks whose page headers were walked over, to find their pages for the kernels.
+    pub page_lists_walked: u64,
+    /// Column chunks whose pages a cache knew (`DeviceScan::page_lists`).
+    pub page_lists_known: u64,
     /// The top-level columns by name.
     pub columns: Vec<DeviceColumnReport>,
 }
@@ -67,6 +72,29 @@ pub struct DeviceColumnReport {
     pub by_host: u64,
     /// Why, and how many row groups each: the commonest first.
     pub host_because: Vec<(Arc<str>, u64)>,
+    /// Pages of the row groups that kernels decoded, which kernels decompressed, too.
+    pub decompressed_by_gpu: Decompressed,
+    /// Pages of these row groups that threads of the host decompressed.
+    pub decompressed_by_host: Decompressed,
+    /// Why, and how many pages each: the commonest first.
+    pub decompressed_by_host_because: Vec<(Arc<str>, u64)>,
+}
+
+/// Pages that were compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Decompressed {
+    /// How many.
+    pub pages: u64,
+    /// Bytes that they became.
+    pub bytes: u64,
+}
+
+impl Decompressed {
+    fn add(&mut self, (pages, bytes): (u64, u64)) {
+        self.pages += pages;
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
 }
 
 impl fmt::Display for DeviceScanReport {
@@ -76,6 +104,13 @@ impl fmt::Display for DeviceScanReport {
             "{} rows in {} batches; {} bytes in {} requests",
             self.rows, self.batches, self.bytes, self.requests
         )?;
+        if self.page_lists_walked + self.page_lists_known > 0 {
+            write!(
+                f,
+                "\npages of {} column chunks known before, of {} found by their headers",
+                self.page_lists_known, self.page_lists_walked
+            )?;
+        }
         for column in &self.columns {
             write!(
                 f,
@@ -84,6 +119,17 @@ impl fmt::Display for DeviceScanReport {
             )?;
             for (why, count) in &column.host_because {
                 write!(f, "\n  {count}: {why}")?;
+            }
+            let (gpu, host) = (column.decompressed_by_gpu, column.decompressed_by_host);
+            if gpu.pages + host.pages > 0 {
+                write!(
+                    f,
+                    "\n  decompressed: {} pages ({} bytes) by the GPU, {} ({}) by the host",
+                    gpu.pages, gpu.bytes, host.pages, host.bytes
+                )?;
+            }
+            for (why, count) in &column.decompressed_by_host_because {
+                write!(f, "\n    {count}: {why}")?;
             }
         }
         Ok(())
@@ -104,23 +150,26 @@ struct Counted {
     by_gpu: u64,
     by_host: u64,
     reasons: BTreeMap<Arc<str>, u64>,
+    undone_by_gpu: Decompressed,
+    undone_by_host: Decompressed,
+    undone_reasons: BTreeMap<Arc<str>, u64>,
 }
 
 impl Tally {
-    pub(super) fn by_gpu(&mut self, column: &Arc<str>) {
-        self.of(column).by_gpu += 1;
+    pub(super) fn by_gpu(&mut self, column: &Arc<str>, undone: &Undone) {
+        let counted = self.of(column);
+        counted.by_gpu += 1;
+        counted.undone_by_gpu.add(undone.by_gpu);
+        counted.undone_by_host.add(undone.by_host);
+        for (why, pages) in &undone.reasons {
+            count(&mut counted.undone_reasons, why, *pages);
+        }
     }
 
     pub(super) fn by_host(&mut self, column: &Arc<str>, why: &Arc<str>) {
         let counted = self.of(column);
         counted.by_host += 1;
-        let full = counted.reasons.len() >= REASONS && !counted.reasons.contains_key(why);
-        let why = if full {
-            "other reasons".into()
-        } else {
-            why.clone()
-        };
-        *counted.reasons.entry(why).or_default() += 1;
+        count(&mut counted.reasons, why, 1);
     }
 
     fn of(&mut self, column: &Arc<str>) -> &mut Counted {
@@ -144,15 +193,33 @@ impl Tally {
             let counted = found
                 .map(|(_, counted)| counted.clone())
                 .unwrap_or_default();
-            let mut reasons: Vec<_> = counted.reasons.into_iter().collect();
-            reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
             DeviceColumnReport {
                 column: column.clone(),
                 by_gpu: counted.by_gpu,
                 by_host: counted.by_host,
-                host_because: reasons,
+                host_because: commonest_first(counted.reasons),
+                decompressed_by_gpu: counted.undone_by_gpu,
+                decompressed_by_host: counted.undone_by_host,
+                decompressed_by_host_because: commonest_first(counted.undone_reasons),
             }
         };
         names.map(of).collect()
     }
+}
+
+/// Counts a reason, or puts it to the others.
+fn count(reasons: &mut BTreeMap<Arc<str>, u64>, why: &Arc<str>, times: u64) {
+    let full = reasons.len() >= REASONS && !reasons.contains_key(why);
+    let why = if full {
+        "other reasons".into()
+    } else {
+        why.clone()
+    };
+    *reasons.entry(why).or_default() += times;
+}
+
+fn commonest_first(reasons: BTreeMap<Arc<str>, u64>) -> Vec<(Arc<str>, u64)> {
+    let mut reasons: Vec<_> = reasons.into_iter().collect();
+    reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    reasons
 }

@@ -9,6 +9,7 @@ use arrow_schema::SchemaRef;
 
 use super::group::{Groups, Root};
 use super::lanes::{Item, LANES, Lanes};
+use super::lists::Lists;
 use super::report::{DeviceColumnPlan, DevicePlan, DeviceScanReport, Tally};
 use super::shape::LeafShape;
 use crate::cuda::{Device, Stream};
@@ -26,8 +27,8 @@ use crate::sys::Generation;
 impl<R: Reader + ?Sized + 'static> Scan<R> {
     /// The same rows and columns into the memory of a GPU, as Arrow arrays there.
     ///
-    /// Pages are read and decompressed by the host, and decoded by the GPU as far as its kernels [do](crate::parquet#on-a-gpu) and it pays; the
-    /// rest is decoded by the host and copied. The reader may be any: it delivers to the host.
+    /// Pages are read by the host, and decompressed and decoded by the GPU as far as its kernels [do](crate::parquet#on-a-gpu) and it pays; the
+    /// rest is done by the host and copied. The reader may be any: it delivers to the host.
     ///
     /// ```no_run
     /// use feedwater::{cuda, parquet};
@@ -51,6 +52,7 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
             gpu: gpu.clone(),
             processor: Processor::default(),
             memory: None,
+            lists: Lists::default(),
         }
     }
 }
@@ -61,14 +63,16 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
 /// rows, or of fewer if the [memory](Self::memory) is short. [`Scan::batch_rows`] and [`Scan::as_ready`] have no meaning here.
 #[must_use = "a scan does nothing before `batches` or `explain`"]
 pub struct DeviceScan<R: Reader + ?Sized> {
-    scan: Scan<R>,
+    pub(super) scan: Scan<R>,
     gpu: Arc<Device>,
     processor: Processor,
     memory: Option<u64>,
+    pub(super) lists: Lists,
 }
 
 impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
-    /// Who decodes. Default: [`Processor::Auto`], which leaves columns of less than 64 KiB in a row group to the host.
+    /// Who decodes. Default: [`Processor::Auto`], which leaves columns of less than 64 KiB in a row group to the host, and decompresses
+    /// [few pages](crate::parquet#on-a-gpu) there.
     pub fn processor(mut self, processor: Processor) -> Self {
         self.processor = processor;
         self
@@ -94,6 +98,7 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
             gpu,
             processor,
             memory,
+            lists,
         } = self;
         let (task, plan, threads) = block_on(scan.tasked())?;
         let memory = match memory {
@@ -110,6 +115,7 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
             buffers: Arc::default(),
             threads,
             memory: memory / LANES as u64,
+            lists,
             tally: Mutex::new(Tally::default()),
             stopped: AtomicBool::new(false),
         };
@@ -260,11 +266,14 @@ impl DeviceBatches {
     pub fn report(&self) -> DeviceScanReport {
         let (done, groups) = (&self.lanes.done, &self.lanes.groups);
         let names = groups.roots.iter().map(|root| &root.name);
+        let (page_lists_walked, page_lists_known) = groups.lists.counts();
         DeviceScanReport {
             rows: self.rows,
             batches: self.batches,
             requests: done.requests.load(Ordering::Relaxed),
             bytes: done.bytes.load(Ordering::Relaxed),
+            page_lists_walked,
+            page_lists_known,
             columns: groups.tally().report(names),
         }
     }
