@@ -6,7 +6,7 @@ use feedwater::cuda::{Checksum, Dense, Device, FAMILIES};
 use crate::support::*;
 
 /// All kernels of all families.
-const KERNELS: [(&str, &[&str]); 8] = [
+const KERNELS: [(&str, &[&str]); 9] = [
     ("crc", &["crc"]),
     ("dense", &["dense"]),
     ("example", &["example_copy", "example_tensor"]),
@@ -26,6 +26,16 @@ const KERNELS: [(&str, &[&str]); 8] = [
     ),
     ("rle", &["rle", "ranks"]),
     ("scan", &["scan_reduce", "scan_sums", "scan_emit"]),
+    (
+        "strings",
+        &[
+            "strings_walk",
+            "strings_count",
+            "strings_place",
+            "strings_copy",
+            "strings_decimals",
+        ],
+    ),
     ("walk", &["walk"]),
 ];
 
