@@ -36,3 +36,5 @@ mod reads;
 mod support;
 #[path = "cuda/weights.rs"]
 mod weights;
+#[path = "cuda/words.rs"]
+mod words;

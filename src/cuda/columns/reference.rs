@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
+use self::strings::{dictionary, is_text, joined, lengths};
 use super::{Column, Convert, Encoding, Page, Values, check};
+
+mod strings;
 
 /// What came of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,52 +140,6 @@ fn column(arena: &[u8], column: &Column) -> Result<HostOutcome, (u32, u32)> {
     })
 }
 
-fn is_text(bytes: &[u8]) -> bool {
-    std::str::from_utf8(bytes).is_ok()
-}
-
-/// Values one after the other, and where each begins.
-fn joined<'a>(values: impl Iterator<Item = &'a [u8]>) -> (Vec<u64>, Vec<u8>) {
-    let (mut offsets, mut bytes) = (vec![0], Vec::new());
-    for value in values {
-        bytes.extend_from_slice(value);
-        offsets.push(bytes.len() as u64);
-    }
-    (offsets, bytes)
-}
-
-/// The entries of the dictionary page, as far as there is one.
-fn dictionary<'a>(
-    part: &impl Fn(&Range<u64>) -> &'a [u8],
-    column: &Column,
-) -> Option<Vec<Vec<u8>>> {
-    let Some((range, count)) = &column.dictionary else {
-        return Some(Vec::new());
-    };
-    match column.values {
-        Values::Boolean => Some(Vec::new()),
-        Values::Fixed { width } => Some(
-            part(range)
-                .chunks(width as usize)
-                .map(<[u8]>::to_vec)
-                .collect(),
-        ),
-        Values::Bytes { .. } => lengths(part(range), *count as usize),
-    }
-}
-
-/// `count` values, each behind its length, and nothing else.
-fn lengths(mut section: &[u8], count: usize) -> Option<Vec<Vec<u8>>> {
-    let mut values = Vec::new();
-    for _ in 0..count {
-        let (len, rest) = section.split_first_chunk::<4>()?;
-        let (value, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
-        values.push(value.to_vec());
-        section = rest;
-    }
-    section.is_empty().then_some(values)
-}
-
 /// The rows of a page: the bytes of each value, one of 0 or 1 for a boolean.
 fn page_rows(
     body: &[u8],
@@ -218,7 +175,7 @@ fn page_rows(
     {
         return Err(check::NULLS);
     }
-    let values = values(section, count, dictionary, column.values, page.encoding)?;
+    let values = values(section, count, dictionary, column, page.encoding)?;
     if let (Values::Bytes { .. }, Convert::WidenBigEndian { to }) = (column.values, column.convert)
         && values.iter().any(|value| value.len() > to as usize)
     {
@@ -236,10 +193,10 @@ fn values(
     section: &[u8],
     count: usize,
     dictionary: &[Vec<u8>],
-    values: Values,
+    column: &Column,
     encoding: Encoding,
 ) -> Result<Vec<Vec<u8>>, u32> {
-    if values == Values::Boolean {
+    if column.values == Values::Boolean {
         let bits = match encoding {
             Encoding::Rle => {
                 let (len, rest) = section.split_at_checked(4).ok_or(check::VALUES_LENGTH)?;
@@ -260,7 +217,11 @@ fn values(
     }
     if encoding == Encoding::Dictionary {
         let (bits, stream) = section.split_first().ok_or(check::BIT_WIDTH)?;
-        if *bits > 32 {
+        let most = match column.convert {
+            Convert::Indices { to } => (to * 8).min(32),
+            _ => 32,
+        };
+        if u32::from(*bits) > most {
             return Err(check::BIT_WIDTH);
         }
         let indices = all_runs(stream, u32::from(*bits), count)?;
@@ -268,7 +229,7 @@ fn values(
         let found: Option<_> = indices.into_iter().map(entry).collect();
         return found.ok_or(check::INDEX);
     }
-    let Values::Fixed { width } = values else {
+    let Values::Fixed { width } = column.values else {
         return lengths(section, count).ok_or(check::VALUES_LENGTH);
     };
     let width = width as usize;
