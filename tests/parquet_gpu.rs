@@ -20,12 +20,14 @@ mod faults;
 mod generated;
 #[path = "parquet_gpu/mutations.rs"]
 mod mutations;
-#[path = "cuda/programs.rs"]
-mod programs;
 #[path = "parquet_gpu/page_lists.rs"]
 mod page_lists;
+#[path = "cuda/programs.rs"]
+mod programs;
 #[path = "parquet_gpu/scans.rs"]
 mod scans;
+#[path = "parquet_gpu/strings.rs"]
+mod strings;
 #[path = "parquet_gpu/support.rs"]
 mod support;
 #[path = "parquet_corpus/table.rs"]

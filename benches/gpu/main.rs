@@ -20,6 +20,9 @@ mod decompress;
 mod pages;
 mod planning;
 mod tfrecord;
+#[path = "../../tests/cuda/words.rs"]
+#[allow(dead_code)]
+mod words;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -6,11 +6,20 @@ use feedwater::cuda::{Checksum, Dense, Device, FAMILIES};
 use crate::support::*;
 
 /// All kernels of all families.
-const KERNELS: [(&str, &[&str]); 9] = [
+const KERNELS: &[(&str, &[&str])] = [
     ("crc", &["crc"]),
     ("decompress", &["decompress"]),
     ("dense", &["dense"]),
-    ("example", &["example_copy", "example_tensor"]),
+    (
+        "example",
+        &[
+            "example_index",
+            "example_counts",
+            "example_emit",
+            "example_copy",
+            "example_tensor",
+        ],
+    ),
     ("fixed", &["fixed", "booleans"]),
     (
         "frames",
@@ -27,6 +36,16 @@ const KERNELS: [(&str, &[&str]); 9] = [
     ),
     ("rle", &["rle", "ranks"]),
     ("scan", &["scan_reduce", "scan_sums", "scan_emit"]),
+    (
+        "strings",
+        &[
+            "strings_walk",
+            "strings_count",
+            "strings_place",
+            "strings_copy",
+            "strings_decimals",
+        ],
+    ),
     ("walk", &["walk"]),
 ];
 

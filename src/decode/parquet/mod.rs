@@ -34,25 +34,29 @@
 //! | decoded by the GPU | as far as |
 //! |---|---|
 //! | columns | flat: not in structs, lists or maps; required or optional |
-//! | physical types | BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE, FIXED_LEN_BYTE_ARRAY of any length but 0 |
-//! | Arrow types | all that the `parquet` crate makes of these but dictionaries: integers of 8 to 64 bits, floats of 16 to 64, dates, times, timestamps, durations, intervals, decimals of 32 to 256 bits, `FixedSizeBinary` |
-//! | encodings | PLAIN, both dictionary encodings, also mixed with PLAIN in a chunk; RLE of booleans; BYTE_STREAM_SPLIT |
+//! | physical types | BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE, BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY of any length but 0 |
+//! | Arrow types | of BYTE_ARRAY `Utf8`, `LargeUtf8`, `Binary`, `LargeBinary`, decimals of 128 and 256 bits, dictionaries of strings and binaries; of the others all that the `parquet` crate makes of them but dictionaries: integers of 8 to 64 bits, floats of 16 to 64, dates, times, timestamps, durations, intervals, decimals of 32 to 256 bits, `FixedSizeBinary` |
+//! | encodings | PLAIN, both dictionary encodings, also mixed with PLAIN in a chunk; RLE of booleans; BYTE_STREAM_SPLIT of fixed lengths |
+//! | UTF-8 | of each string and each entry of a dictionary of strings, as the host checks it |
+//! | dictionaries | their indices stay, and the entries are an array beside them, where the Arrow type is a dictionary: by the schema that the file has for Arrow, or that [`Scan::schema`] asks for; if all pages of the chunk have indices |
 //! | codecs | Snappy and LZ4_RAW: a page is the work of 32 threads, so it takes many pages at once to be fast |
 //! | pages | versions 1 and 2, with and without checksums; these are compared by whom the stored bytes get to |
 //! | rows | whole row groups |
 //!
 //! | decoded by the host | because |
 //! |---|---|
-//! | strings and binaries, and dictionaries of them; structs, lists, maps; DELTA encodings | there are no kernels for them yet |
+//! | views of strings; structs, lists, maps; DELTA encodings | there are no kernels for them yet |
 //! | scans with a predicate; row groups of which only some rows are wanted | the host evaluates and cuts |
 //! | chunks with anything odd: levels in BIT_PACKED, pages without entries before others, sizes that their headers do not have right, bytes behind the last value | the kernels take nothing that the `parquet` crate might not |
 //! | pages of GZIP, BROTLI, ZSTD and of Hadoop's LZ4 are decompressed | there are no kernels for them; they are decoded by the GPU all the same |
 //! | pages of Snappy and LZ4_RAW, unless `Processor::Gpu` is asked for: all if there are fewer than ten of about one length in a row group for each thread of the host, else those that are much longer than the others | threads are faster then: a page that takes one warp longer than all threads take for all of them is theirs, as one thread is reckoned to do ten pages meanwhile; this figure was not measured |
+//! | columns that become dictionaries, of chunks with PLAIN pages | their values have to be looked up first |
 //! | columns of less than 64 KiB in a row group, unless `Processor::Gpu` is asked for | a launch costs more; this figure was not measured |
-//! | row groups that take more than half of the memory that may be used (`DeviceScan::memory`) | they come in smaller batches |
+//! | row groups that take more than half of the memory that may be used (`DeviceScan::memory`), or with more bytes of strings in a column than offsets of 32 bits can tell | they come in smaller batches |
 //!
 //! The device's memory is counted by rows and widths, and the pages of one row group, decompressed and, where the device does it, as
-//! they are stored; if that is too much, the host decompresses them. Two row groups are decoded or wait at once.
+//! they are stored; if that is too much, the host decompresses them. What strings take is known when the kernels have followed their
+//! lengths; before, it is what the footer or the dictionary tell. Two row groups are decoded or wait at once.
 //!
 //! Where pages are is known from their headers, which are walked over for each scan. With the feature `cache`,
 //! `DeviceScan::page_lists` keeps that for the next epoch, within the bound of a `MetadataCache`.
