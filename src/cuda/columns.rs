@@ -12,10 +12,12 @@ use std::ops::Range;
 use crate::buffer::DeviceBytes;
 
 mod decode;
+mod delta;
 #[cfg(any(test, feature = "testing"))]
 pub mod reference;
 
 pub(super) use decode::{FIXED, RLE, WALK};
+pub(super) use delta::DELTA;
 
 /// What the values of a column are on its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +42,8 @@ pub enum Encoding {
     Rle,
     /// The first byte of each value, then the second of each, and so on.
     ByteStreamSplit,
+    /// Deltas of integers of 4 or 8 bytes, packed.
+    DeltaBinaryPacked,
 }
 
 /// A data page.
@@ -159,6 +163,12 @@ impl Column {
         })
     }
 
+    /// Bytes of the device's memory that it takes beside its output and the tables of all columns: for the values of some encodings, on
+    /// their way.
+    pub fn scratch(&self) -> u64 {
+        delta::scratch(self)
+    }
+
     /// What is wrong with the description itself, for an arena of so many bytes: the first page that it is wrong for, and why.
     fn shape(&self, arena: u64) -> Result<(), (u32, u32)> {
         let inside = |range: &Range<u64>| range.start <= range.end && range.end <= arena;
@@ -182,6 +192,9 @@ impl Column {
                 Encoding::Rle => boolean,
                 // INT96 has none of these.
                 Encoding::ByteStreamSplit => !boolean && !int96,
+                Encoding::DeltaBinaryPacked => {
+                    matches!(self.values, Values::Fixed { width: 4 | 8 })
+                }
             };
             let body = page.body.end.saturating_sub(page.body.start);
             let small = page.entries <= MOST && body <= MOST && inside(&page.body);
@@ -232,6 +245,9 @@ pub mod check {
     /// An index that the dictionary has no entry for.
     pub const INDEX: u32 = 64;
 
+    /// A stream of deltas is wrong: this, and one of the reasons at the end.
+    pub const DELTA: u32 = 80;
+
     /// Of a run: it is wanted, and the stream is at its end.
     pub const END: u32 = 1;
     /// Of a run: its header does not end in the stream, or within 32 bits.
@@ -242,4 +258,17 @@ pub mod check {
     pub const RUN_BYTES: u32 = 4;
     /// Of a run: the repeated value has more bits than values have.
     pub const RUN_VALUE: u32 = 5;
+
+    /// Of a stream of deltas: its header, or that of a block, does not end in the page, or has a number of more than ten bytes.
+    pub const DELTA_HEADER: u32 = 1;
+    /// Of a stream of deltas: blocks are not of a multiple of 128 values below 2^31, or miniblocks not of a multiple of 32.
+    pub const DELTA_BLOCK: u32 = 2;
+    /// Of a stream of deltas: it has fewer values than the page.
+    pub const DELTA_COUNT: u32 = 3;
+    /// Of a stream of deltas: the first value, or the least of a block, is not one of the type.
+    pub const DELTA_RANGE: u32 = 4;
+    /// Of a stream of deltas: they have more bits than the type.
+    pub const DELTA_WIDTH: u32 = 5;
+    /// Of a stream of deltas: a miniblock is longer than what is left of the page.
+    pub const DELTA_BYTES: u32 = 6;
 }

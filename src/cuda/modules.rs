@@ -48,6 +48,7 @@ pub const FAMILIES: &[Family] = &[
     super::columns::WALK,
     super::columns::RLE,
     super::columns::FIXED,
+    super::columns::DELTA,
     super::example::EXAMPLE,
     super::frames::FRAMES,
     super::scan::SCAN,

@@ -1,6 +1,7 @@
-//! Tables of what is to be done, up to six launches, and one wait for what they found.
+//! Tables of what is to be done, up to eleven launches, and one wait for what they found.
 #![allow(unsafe_code)]
 
+use super::delta::Deltas;
 use super::{Column, Convert, Decoded, Encoding, Outcome, Page, Values};
 use crate::buffer::DeviceBytes;
 use crate::cuda::device::Device;
@@ -17,12 +18,12 @@ pub(in crate::cuda) const FIXED: Family =
     Family::new("fixed", include_str!("../kernels/fixed.ptx"));
 
 /// Rows of a tile, and threads of a block (`kernels/columns.cuh`).
-const TILE: u64 = 1024;
+pub(super) const TILE: u64 = 1024;
 const BLOCK: u32 = 128;
 const WARP: u64 = 32;
 
 /// Bytes of the tables' entries: a page, a column, what is found of a page, a tile.
-const PAGE: usize = 56;
+const PAGE: usize = 64;
 const COLUMN: usize = 64;
 const FOUND: usize = 24;
 const TILE_ENTRY: usize = 32;
@@ -30,8 +31,9 @@ const TILE_ENTRY: usize = 32;
 impl Device {
     /// Decodes columns whose pages are in `arena`, and waits for them.
     ///
-    /// Takes, besides the output, 80 bytes of the device's memory for each page, and 32 for each 1,024 rows of one. Of what is wrong with
-    /// pages, a column's outcome tells the first.
+    /// Takes, besides the output, 88 bytes of the device's memory for each page, and 32 for each 1,024 rows of one; of DELTA_BINARY_PACKED
+    /// 128 and 72, and the values once more where they are converted or can be null. Of what is wrong with pages, a column's outcome tells
+    /// the first.
     ///
     /// # Errors
     /// Those of the device; nothing that the bytes or the columns say is one. [`ErrorKind::Unsupported`] for an arena of another
@@ -51,7 +53,7 @@ impl Device {
             .collect::<Result<Vec<_>>>()?;
         // Dropped before the outputs, when something fails: it waits for what writes to them.
         let work = Work::new(self);
-        let found = decode(work, arena, &outputs)?;
+        let found = decode(work, arena, &outputs, self.tensor_sums())?;
         let mut done = outputs.into_iter().zip(found);
         let outcomes = shapes.into_iter().map(|shape| match shape {
             Err((page, check)) => Some(Ok(Outcome::Fault { page, check })),
@@ -164,12 +166,20 @@ impl<'a> Decoding<'a> {
 }
 
 /// The entry of a page, which is the `number`th of its column.
-fn describe(words: &mut Words, page: &Page, arena: u64, first: u64, tiles: u64, of: (u32, u32)) {
+fn describe(
+    words: &mut Words,
+    page: &Page,
+    arena: u64,
+    (first, tiles): (u64, u64),
+    of: (u32, u32),
+    plain: u64,
+) {
     let encoding = match page.encoding {
         Encoding::Plain => 0,
         Encoding::Dictionary => 1,
         Encoding::Rle => 2,
         Encoding::ByteStreamSplit => 3,
+        Encoding::DeltaBinaryPacked => 4,
     };
     let len = (page.body.end - page.body.start) as u32;
     let nulls = page.nulls.map_or(u32::MAX, |nulls| nulls as u32);
@@ -179,10 +189,16 @@ fn describe(words: &mut Words, page: &Page, arena: u64, first: u64, tiles: u64, 
         .u32(page.def_len)
         .u32(nulls)
         .u32(page.v1.into())
-        .u32(encoding);
+        .u32(encoding)
+        .u64(plain);
 }
 
-fn decode(mut work: Work<'_>, arena: &DeviceBytes, outputs: &[Decoding<'_>]) -> Result<Vec<Said>> {
+fn decode(
+    mut work: Work<'_>,
+    arena: &DeviceBytes,
+    outputs: &[Decoding<'_>],
+    tensor: bool,
+) -> Result<Vec<Said>> {
     let pages: usize = outputs.iter().map(|output| output.column.pages.len()).sum();
     let each = || outputs.iter().map(|output| output.column);
     // A column without pages is all there already, and nothing is read for it.
@@ -201,6 +217,10 @@ fn decode(mut work: Work<'_>, arena: &DeviceBytes, outputs: &[Decoding<'_>]) -> 
     let mut page_words = Words::with_capacity(pages * PAGE)?;
     let mut column_words = Words::with_capacity(outputs.len() * COLUMN)?;
     let mut tiles = 0;
+    let targets = outputs.iter();
+    let targets = targets.map(|output| (output.column, output.values.address()));
+    let deltas = Deltas::of(&mut work, targets)?;
+    let mut page_number = 0;
     for (number, output) in outputs.iter().enumerate() {
         let at = number as u64 * 8;
         output.describe(&mut column_words, base, said + at, nulls + at);
@@ -213,7 +233,9 @@ fn decode(mut work: Work<'_>, arena: &DeviceBytes, outputs: &[Decoding<'_>]) -> 
         let mut first = 0;
         for (of, page) in output.column.pages.iter().enumerate() {
             let of = (number as u32, of as u32);
-            describe(&mut page_words, page, base, first, tiles, of);
+            let plain = deltas.plain(page_number);
+            describe(&mut page_words, page, base, (first, tiles), of, plain);
+            page_number += 1;
             first += page.entries;
             tiles += page.entries.div_ceil(TILE);
         }
@@ -223,7 +245,7 @@ fn decode(mut work: Work<'_>, arena: &DeviceBytes, outputs: &[Decoding<'_>]) -> 
     let found = work.take(pages * FOUND)?;
     let tile_table = work.take(tiles as usize * TILE_ENTRY)?;
     let (begin, end) = (base, base + arena.len() as u64);
-    let job = |stage| {
+    let job_in = |(begin, end): (u64, u64), stage| {
         let mut job = Words::default();
         job.u64(page_table).u64(columns).u64(found).u64(tile_table);
         job.u64(pages as u64).u64(tiles).u64(begin).u64(end);
@@ -231,6 +253,7 @@ fn decode(mut work: Work<'_>, arena: &DeviceBytes, outputs: &[Decoding<'_>]) -> 
         job.u32(stage).u32(0);
         job
     };
+    let job = |stage| job_in((begin, end), stage);
     let (page_warps, tile_warps) = (pages as u64 * WARP, tiles * WARP);
     let (page_blocks, tile_blocks) = (pages as u64 * 128, tiles * 128);
     let has = |encodings: &[Encoding]| {
@@ -251,8 +274,12 @@ fn decode(mut work: Work<'_>, arena: &DeviceBytes, outputs: &[Decoding<'_>]) -> 
         if has(&[Encoding::Dictionary, Encoding::Rle]) {
             work.launch(WALK, "walk", BLOCK, page_warps, job(1))?;
         }
+        deltas.launch(&mut work, || job(0), tensor)?;
         if numbers {
             work.launch(FIXED, "fixed", BLOCK, tile_blocks, job(0))?;
+        }
+        if let Some(memory) = deltas.memory() {
+            work.launch(FIXED, "fixed", BLOCK, tile_blocks, job_in(memory, 1))?;
         }
         if booleans {
             work.launch(FIXED, "booleans", BLOCK, tile_blocks, job(0))?;

@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use super::{Column, Convert, Encoding, Page, Values, check};
 
+mod delta;
+
 /// What came of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostOutcome {
@@ -158,6 +160,12 @@ fn values(
         };
         let found: Option<_> = indices.into_iter().map(entry).collect();
         return found.ok_or(check::INDEX);
+    }
+    if encoding == Encoding::DeltaBinaryPacked {
+        let values = delta::packed(section, count, width as u32);
+        let values = values.map_err(|why| check::DELTA | why)?.into_iter();
+        let bytes = |value: i64| value.to_le_bytes()[..width].to_vec();
+        return Ok(values.map(bytes).collect());
     }
     if count.checked_mul(width) != Some(section.len()) {
         return Err(check::VALUES_LENGTH);

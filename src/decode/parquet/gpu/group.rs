@@ -111,7 +111,10 @@ impl Groups {
         let mut needed = 0u64;
         for chunk in &chunks {
             needed = needed.saturating_add(match &chunk.plan {
-                Some(planned) => planned.shape.bytes(group.count),
+                Some(Planned { chunk, shape, .. }) => {
+                    let output = shape.bytes(group.count);
+                    output.saturating_add(chunk.column.scratch())
+                }
                 None => self.estimate(chunk.root, group),
             });
         }

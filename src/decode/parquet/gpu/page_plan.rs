@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use parquet::basic::{Compression, Encoding as Stored};
+use parquet::basic::{Compression, Encoding as Stored, Type};
 use parquet::file::metadata::ColumnChunkMetaData;
 
 use super::shape::LeafShape;
@@ -112,7 +112,7 @@ impl ChunkPlan {
         }
         let mut pages = Vec::with_capacity(list.pages.len());
         for page in &list.pages {
-            let encoding = encoding_of(shape, page.encoding)?;
+            let encoding = encoding_of(shape, chunk.column_type(), page.encoding)?;
             if encoding == Encoding::Dictionary && dictionary.is_none() {
                 return Err("indices without a dictionary".into());
             }
@@ -191,7 +191,7 @@ fn checked_dictionary(
 }
 
 /// The encoding of a page's values, if the kernels have it.
-fn encoding_of(shape: &LeafShape, encoding: Stored) -> Result<Encoding, String> {
+fn encoding_of(shape: &LeafShape, kind: Type, encoding: Stored) -> Result<Encoding, String> {
     let is_boolean = shape.values == Values::Boolean;
     // The crate has it for INT96 neither.
     let is_split = !is_boolean && !matches!(shape.convert, Convert::Int96 { .. });
@@ -202,6 +202,9 @@ fn encoding_of(shape: &LeafShape, encoding: Stored) -> Result<Encoding, String> 
         }
         Stored::RLE if is_boolean => Ok(Encoding::Rle),
         Stored::BYTE_STREAM_SPLIT if is_split => Ok(Encoding::ByteStreamSplit),
+        Stored::DELTA_BINARY_PACKED if matches!(kind, Type::INT32 | Type::INT64) => {
+            Ok(Encoding::DeltaBinaryPacked)
+        }
         other => Err(format!("the encoding {other}")),
     }
 }
