@@ -10,6 +10,8 @@ mod columns;
 mod conformance;
 #[path = "cuda/counts.rs"]
 mod counts;
+#[path = "cuda/delta.rs"]
+mod delta;
 #[path = "cuda/faults.rs"]
 mod faults;
 #[path = "cuda/feed.rs"]

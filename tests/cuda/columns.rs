@@ -48,7 +48,7 @@ fn on_the_device(gpu: &Device, arena: &DeviceBytes, columns: &[Column]) -> Vec<H
 }
 
 /// Compares all columns; those that are faults are counted.
-fn compare(gpu: &Arc<Device>, arena: &Arena, what: &str) -> usize {
+pub(crate) fn compare(gpu: &Arc<Device>, arena: &Arena, what: &str) -> usize {
     // The arena ends where an allocation does, so that a read past it is one of memory that is not there.
     let offset = arena.bytes.len().next_multiple_of(256) - arena.bytes.len();
     let there = put(gpu, &arena.bytes, offset);
@@ -133,6 +133,10 @@ fn shapes() -> Vec<Shape> {
         add(fixed(width), &numbers, Convert::WidenBigEndian { to });
     }
     add(fixed(4), &numbers, Convert::DaysToMilliseconds);
+    let deltas = [Encoding::DeltaBinaryPacked];
+    add(fixed(4), &deltas, Convert::Same);
+    add(fixed(8), &deltas, Convert::Same);
+    add(fixed(4), &deltas, Convert::Widen { to: 8 });
     for per_second in [1, 1_000, 1_000_000, 1_000_000_000] {
         add(fixed(12), &numbers[..2], Convert::Int96 { per_second });
     }
@@ -180,7 +184,7 @@ fn ways() -> Vec<Shape> {
         bits: 7,
         valid: 200,
     };
-    use Encoding::{ByteStreamSplit, Dictionary, Plain, Rle};
+    use Encoding::{ByteStreamSplit, DeltaBinaryPacked, Dictionary, Plain, Rle};
     vec![
         way(fixed(8), Plain, false, true, Style::Groups, Convert::Same),
         way(fixed(4), Plain, true, true, Style::Mixed, Convert::Same),
@@ -238,6 +242,22 @@ fn ways() -> Vec<Shape> {
             false,
             false,
             Style::Cut,
+            Convert::Same,
+        ),
+        way(
+            fixed(8),
+            DeltaBinaryPacked,
+            false,
+            true,
+            Style::Cut,
+            Convert::Same,
+        ),
+        way(
+            fixed(4),
+            DeltaBinaryPacked,
+            true,
+            false,
+            Style::Mixed,
             Convert::Same,
         ),
     ]

@@ -6,8 +6,18 @@ use feedwater::cuda::{Checksum, Dense, Device, FAMILIES};
 use crate::support::*;
 
 /// All kernels of all families.
-const KERNELS: [(&str, &[&str]); 8] = [
+const KERNELS: [(&str, &[&str]); 9] = [
     ("crc", &["crc"]),
+    (
+        "delta",
+        &[
+            "delta_walk",
+            "delta_sums",
+            "delta_scan",
+            "delta_emit",
+            "delta_emit_tensor",
+        ],
+    ),
     ("dense", &["dense"]),
     ("example", &["example_copy", "example_tensor"]),
     ("fixed", &["fixed", "booleans"]),

@@ -198,6 +198,9 @@ impl Arena {
                     body.extend_from_slice(&(runs.len() as u32).to_le_bytes());
                     body.extend(runs);
                 }
+                (Encoding::DeltaBinaryPacked, _) => {
+                    body.extend(crate::delta::any_stream(width, count, random));
+                }
                 (_, Values::Boolean) => {
                     let bits: Vec<u32> = numbers.iter().map(|number| number & 1).collect();
                     packed(&mut body, &bits, 1, true);

@@ -13,6 +13,7 @@ use crate::table::{Expected, FILES};
 /// Files of which the GPU decodes all columns, so that they are not only an answer of the host.
 const WHOLE: &[&str] = &[
     "byte_stream_split.zstd.parquet",
+    "delta_binary_packed.parquet",
     "fixed_length_byte_array.parquet",
     "fixed_length_decimal.parquet",
     "fixed_length_decimal_legacy.parquet",

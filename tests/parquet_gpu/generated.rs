@@ -55,7 +55,7 @@ fn encoded(
 }
 
 /// Fails unless the GPU decoded every row group of every column.
-fn all_by_gpu(gpu: &Arc<Device>, what: &str, file: &Bytes) {
+pub(crate) fn all_by_gpu(gpu: &Arc<Device>, what: &str, file: &Bytes) {
     let agreed = agree(gpu, what, file, &whole);
     let Agreed::Rows(rows, report) = agreed else {
         panic!("{what}");

@@ -37,7 +37,11 @@ static __device__ u32 walk_blocks(const u8 *body, u32 at, u32 end, u32 count, u3
             u64 size = (u64)bits * (mini / 8), all;
             u64 place = at + warp_exclusive(size, &all);
             // Of the last one, bytes past what is wanted may be missing.
-            u32 wrong = bits > width * 8 ? DELTA_WIDTH : place + ((u64)bits * taken + 7) / 8 > end ? DELTA_BYTES : 0;
+            u32 wrong = 0;
+            if (bits > width * 8)
+                wrong = DELTA_WIDTH;
+            else if (wanted && place + ((u64)bits * taken + 7) / 8 > end)
+                wrong = DELTA_BYTES;
             u32 wrongs = __ballot_sync(ALL_LANES, wrong);
             if (wrongs) return __shfl_sync(ALL_LANES, wrong, __ffs(wrongs) - 1);
             u64 next = done + (u64)mini * LANES;
