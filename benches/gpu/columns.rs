@@ -96,7 +96,7 @@ pub(crate) fn columns(
         let there = on_the_device(gpu, arena.bytes);
         let output = match shape.values {
             Values::Boolean => pages * ROWS / 8,
-            Values::Fixed { .. } => pages * ROWS * 8,
+            Values::Fixed { .. } | Values::Bytes { .. } => pages * ROWS * 8,
         };
         let decode = Way::new(
             format!("{name}, {pages} pages, {} MiB of them", read >> 20),

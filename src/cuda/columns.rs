@@ -1,4 +1,4 @@
-//! Flat columns of fixed width on a device: pages that are decompressed become Arrow buffers.
+//! Flat columns on a device: pages that are decompressed become Arrow buffers.
 //!
 //! The planner says where the pages of a column chunk lie and what their headers promise; kernels find everything else. A kernel only
 //! detects what is wrong: the chunk is a [`Outcome::Fault`] then, and the caller decodes it another way, which gives the values or the
@@ -15,9 +15,11 @@ mod decode;
 mod delta;
 #[cfg(any(test, feature = "testing"))]
 pub mod reference;
+mod strings;
 
 pub(super) use decode::{FIXED, RLE, WALK};
 pub(super) use delta::DELTA;
+pub(super) use strings::STRINGS;
 
 /// What the values of a column are on its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,12 +31,19 @@ pub enum Values {
         /// Bytes of a value.
         width: u32,
     },
+    /// Each with a length of its own: BYTE_ARRAY.
+    Bytes {
+        /// Whether offsets in the output are of 8 bytes, not 4.
+        large: bool,
+        /// Whether each value has to be UTF-8, and each entry of the dictionary.
+        utf8: bool,
+    },
 }
 
 /// How the values of a page are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
-    /// One after the other; booleans as bits.
+    /// One after the other; booleans as bits, bytes of any length behind their length in 4 bytes.
     Plain,
     /// A byte with the width of indices, then runs of them. PLAIN_DICTIONARY and RLE_DICTIONARY of data pages.
     Dictionary,
@@ -81,7 +90,7 @@ pub struct Column {
 /// What becomes of a value on its way to the output. Numbers are little-endian there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Convert {
-    /// Nothing; the only one for booleans.
+    /// Nothing; the only one for booleans. Bytes of any length get offsets.
     Same,
     /// Some of its bytes: the first one or two of an INT32 for narrow integers, parts of an interval.
     Part {
@@ -95,9 +104,15 @@ pub enum Convert {
         /// Bytes of the output: 4, 8, 16 or 32, at least those of the value; which are 4 or 8.
         to: u32,
     },
-    /// The same for decimals of FIXED_LEN_BYTE_ARRAY, which are big-endian and have any length up to that of the output.
+    /// The same for decimals of FIXED_LEN_BYTE_ARRAY and BYTE_ARRAY, which are big-endian and have any length up to that of the
+    /// output. One of no bytes is 0.
     WidenBigEndian {
         /// Bytes of the output: 4, 8, 16 or 32.
+        to: u32,
+    },
+    /// Bytes of any length stay indices of a dictionary, which comes out as well. All pages must have indices.
+    Indices {
+        /// Bytes of an index in the output: 1, 2, 4 or 8.
         to: u32,
     },
     /// Days as 4 bytes become milliseconds as 8.
@@ -113,8 +128,12 @@ pub enum Convert {
 #[derive(Debug)]
 pub struct Decoded {
     /// The values one after the other, or a bitmap of booleans; slots of nulls are zero. A bitmap has whole words of 4 bytes, and
-    /// bits past the last row are zero.
+    /// bits past the last row are zero. Of bytes of any length those of all rows, without anything for nulls; indices, where they are kept.
     pub values: DeviceBytes,
+    /// Of bytes of any length: where those of each row begin, of 4 or 8 bytes, and one more, which is the length of all.
+    pub offsets: Option<DeviceBytes>,
+    /// What indices are of, where they are kept.
+    pub dictionary: Option<Box<Decoded>>,
     /// A bitmap of the same kind, a bit for each row that is not null; where rows can be null.
     pub validity: Option<DeviceBytes>,
     /// How many rows are null.
@@ -135,6 +154,11 @@ pub enum Outcome {
         /// What, of [`check`].
         check: u32,
     },
+    /// Nothing is wrong, but the bytes of its rows are more than offsets of 4 bytes can tell, or than are allowed.
+    Large {
+        /// So many.
+        bytes: u64,
+    },
 }
 
 impl Column {
@@ -144,10 +168,21 @@ impl Column {
         rows.fold(0, u64::saturating_add)
     }
 
-    /// Bytes of a value in the output, or `None` for bits. Zero for what no kernel does.
+    /// Bytes of a value in the output, or `None` for bits, and for bytes of any length. Zero for what no kernel does.
     pub fn output_width(&self) -> Option<u32> {
-        let Values::Fixed { width } = self.values else {
-            return None;
+        let width = match self.values {
+            Values::Boolean => return None,
+            Values::Bytes { .. } => {
+                return match self.convert {
+                    Convert::Same => None,
+                    Convert::WidenBigEndian { to: to @ (16 | 32) } => Some(to),
+                    Convert::Indices {
+                        to: to @ (1 | 2 | 4 | 8),
+                    } => Some(to),
+                    _ => Some(0),
+                };
+            }
+            Values::Fixed { width } => width,
         };
         Some(match self.convert {
             Convert::Same => width,
@@ -169,6 +204,17 @@ impl Column {
         delta::scratch(self)
     }
 
+    /// Whether what comes out of it are values of fixed width, one for one value or index.
+    fn is_fixed(&self) -> bool {
+        matches!(self.values, Values::Fixed { .. })
+            || matches!(self.convert, Convert::Indices { .. })
+    }
+
+    /// Whether its values have lengths of their own, and come out so.
+    fn is_text(&self) -> bool {
+        matches!(self.values, Values::Bytes { .. }) && self.convert == Convert::Same
+    }
+
     /// What is wrong with the description itself, for an arena of so many bytes: the first page that it is wrong for, and why.
     fn shape(&self, arena: u64) -> Result<(), (u32, u32)> {
         let inside = |range: &Range<u64>| range.start <= range.end && range.end <= arena;
@@ -177,21 +223,36 @@ impl Column {
             None => all(self.convert != Convert::Same, check::SHAPE)?,
             Some(width) => all(width == 0, check::SHAPE)?,
         }
+        if let Convert::Indices { .. } = self.convert {
+            all(self.dictionary.is_none(), check::SHAPE)?;
+        }
+        if let (Values::Bytes { utf8, .. }, Convert::WidenBigEndian { .. }) =
+            (self.values, self.convert)
+        {
+            all(utf8, check::SHAPE)?;
+        }
         if let (Some((bytes, entries)), Values::Fixed { width }) = (&self.dictionary, self.values) {
             let wanted = entries.checked_mul(u64::from(width));
             let there = bytes.end.saturating_sub(bytes.start);
             all(!inside(bytes), check::SHAPE)?;
             all(wanted != Some(there) || *entries > MOST, check::DICTIONARY)?;
         }
+        if let (Some((bytes, entries)), Values::Bytes { .. }) = (&self.dictionary, self.values) {
+            let there = bytes.end.saturating_sub(bytes.start);
+            all(!inside(bytes) || there > MOST, check::SHAPE)?;
+            // Each has a length, if nothing else.
+            all(*entries > there / 4, check::DICTIONARY)?;
+        }
         for (number, page) in self.pages.iter().enumerate() {
             let boolean = self.values == Values::Boolean;
+            let bytes = matches!(self.values, Values::Bytes { .. });
             let int96 = matches!(self.convert, Convert::Int96 { .. });
             let encoded = match page.encoding {
-                Encoding::Plain => true,
+                Encoding::Plain => !matches!(self.convert, Convert::Indices { .. }),
                 Encoding::Dictionary => !boolean && self.dictionary.is_some(),
                 Encoding::Rle => boolean,
                 // INT96 has none of these.
-                Encoding::ByteStreamSplit => !boolean && !int96,
+                Encoding::ByteStreamSplit => !boolean && !bytes && !int96,
                 Encoding::DeltaBinaryPacked => {
                     matches!(self.values, Values::Fixed { width: 4 | 8 })
                 }
@@ -226,7 +287,7 @@ const fn is_unit(per_second: u32) -> bool {
 pub mod check {
     /// The description is of what no kernel does, or does not fit together.
     pub const SHAPE: u32 = 1;
-    /// The dictionary page is not as long as its entries.
+    /// The dictionary page is not as long as its entries, or one of them is longer than what is left of it.
     pub const DICTIONARY: u32 = 2;
     /// The levels are longer than the page.
     pub const LEVELS_LENGTH: u32 = 3;
@@ -234,7 +295,7 @@ pub mod check {
     pub const LEVELS: u32 = 16;
     /// The levels have not as many nulls as the header says.
     pub const NULLS: u32 = 32;
-    /// The section of values is not as long as they are.
+    /// The section of values is not as long as they are, or one of them is longer than what is left of it.
     pub const VALUES_LENGTH: u32 = 33;
     /// No width of indices, or one above 32.
     pub const BIT_WIDTH: u32 = 34;
@@ -244,6 +305,10 @@ pub mod check {
     pub const RUNS: u32 = 48;
     /// An index that the dictionary has no entry for.
     pub const INDEX: u32 = 64;
+    /// A value that is not UTF-8; of page 0 it may be an entry of the dictionary. Looked for when nothing else was wrong.
+    pub const UTF8: u32 = 65;
+    /// A decimal with more bytes than the output has.
+    pub const LENGTH: u32 = 66;
 
     /// A stream of deltas is wrong: this, and one of the reasons at the end.
     pub const DELTA: u32 = 80;

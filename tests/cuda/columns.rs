@@ -13,6 +13,9 @@ use crate::kernels::{ORDERS, checked, put};
 use crate::pages::*;
 use crate::support::*;
 
+#[path = "columns/strings.rs"]
+mod strings;
+
 /// The bits that `rows` have of a bitmap, whose others have to be zero.
 fn trimmed(mut bitmap: Vec<u8>, rows: u64) -> Vec<u8> {
     assert_eq!(bitmap.len() as u64, rows.div_ceil(32) * 4);
@@ -29,12 +32,16 @@ fn on_the_device(gpu: &Device, arena: &DeviceBytes, columns: &[Column]) -> Vec<H
     outcomes
         .map(|(column, outcome)| match outcome {
             Outcome::Fault { page, check } => HostOutcome::Fault { page, check },
+            Outcome::Large { bytes } => panic!("{bytes} bytes"),
+            Outcome::Done(done) if strings::is_one(column) => {
+                strings::on_the_host(gpu, column, done)
+            }
             Outcome::Done(done) => {
                 let values = gpu.to_host(&done.values).unwrap();
                 HostOutcome::Done {
                     values: match column.values {
                         Values::Boolean => trimmed(values, done.rows),
-                        Values::Fixed { .. } => values,
+                        Values::Fixed { .. } | Values::Bytes { .. } => values,
                     },
                     validity: done
                         .validity
@@ -545,8 +552,8 @@ fn hostile(arena: &mut Arena) {
             ..Shape::PLAIN
         };
         let right = match values {
-            Values::Boolean => 1,
             Values::Fixed { width } => 3 * width as usize,
+            _ => 1,
         };
         for len in [right - 1, right, right + 1] {
             arena.column(shape, &[40], &mut random);
@@ -763,6 +770,32 @@ fn an_error_at_every_call_of_decoding() {
     }
 }
 
+/// The arena at the end of a device allocation of which only that is ever touched, and its columns there.
+fn far_away(gpu: &Arc<Device>, arena: &mut Arena) -> DeviceBytes {
+    let (len, at) = (arena.bytes.len(), (5u64 << 30) + 1);
+    let whole = gpu.allocate(at as usize + len).unwrap();
+    let memory = Arc::new(whole);
+    let lent = |offset: usize, len: usize| {
+        let begin = memory.memory().ptr().wrapping_add(offset);
+        // SAFETY: a part of memory that its owner keeps, and that nobody else uses.
+        unsafe { lend(gpu.place(), begin, len, memory.clone()) }
+    };
+    let bytes = reader(gpu, &arena.bytes.clone().into());
+    let batch = Batch::new().read_into(0..len as u64, lent(at as usize, len));
+    drop(bytes.submit(batch).wait().unwrap());
+    let mut block = lent(0, at as usize + len);
+    // SAFETY: what is read of it was written.
+    unsafe { block.advance(block.remaining()) };
+    let there = block.freeze().into_device().unwrap();
+    for column in &mut arena.columns {
+        let pages = column.pages.iter_mut().map(|page| &mut page.body);
+        for range in pages.chain(column.dictionary.iter_mut().map(|(range, _)| range)) {
+            *range = range.start + at..range.end + at;
+        }
+    }
+    there
+}
+
 #[test]
 fn pages_past_four_gigabytes() {
     let session = session("eager");
@@ -773,28 +806,7 @@ fn pages_past_four_gigabytes() {
             arena.column(shape, &[40, 1100], &mut Random::new(11));
         }
         let wanted = reference::columns(&arena.bytes, &arena.columns);
-        // A device allocation of which only the end is ever touched.
-        let (len, at) = (arena.bytes.len(), (5u64 << 30) + 1);
-        let whole = gpu.allocate(at as usize + len).unwrap();
-        let memory = Arc::new(whole);
-        let lent = |offset: usize, len: usize| {
-            let begin = memory.memory().ptr().wrapping_add(offset);
-            // SAFETY: a part of memory that its owner keeps, and that nobody else uses.
-            unsafe { lend(gpu.place(), begin, len, memory.clone()) }
-        };
-        let bytes = reader(&gpu, &arena.bytes.into());
-        let batch = Batch::new().read_into(0..len as u64, lent(at as usize, len));
-        drop(bytes.submit(batch).wait().unwrap());
-        let mut block = lent(0, at as usize + len);
-        // SAFETY: what is read of it was written.
-        unsafe { block.advance(block.remaining()) };
-        let there = block.freeze().into_device().unwrap();
-        for column in &mut arena.columns {
-            let pages = column.pages.iter_mut().map(|page| &mut page.body);
-            for range in pages.chain(column.dictionary.iter_mut().map(|(range, _)| range)) {
-                *range = range.start + at..range.end + at;
-            }
-        }
+        let there = far_away(&gpu, &mut arena);
         assert_eq!(on_the_device(&gpu, &there, &arena.columns), wanted);
     }
     nothing_left(&session);

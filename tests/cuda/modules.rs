@@ -36,6 +36,16 @@ const KERNELS: [(&str, &[&str]); 9] = [
     ),
     ("rle", &["rle", "ranks"]),
     ("scan", &["scan_reduce", "scan_sums", "scan_emit"]),
+    (
+        "strings",
+        &[
+            "strings_walk",
+            "strings_count",
+            "strings_place",
+            "strings_copy",
+            "strings_decimals",
+        ],
+    ),
     ("walk", &["walk"]),
 ];
 

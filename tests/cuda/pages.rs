@@ -137,7 +137,7 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    fn push(&mut self, bytes: &[u8]) -> Range<u64> {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Range<u64> {
         self.bytes.resize(self.bytes.len() + self.gap, 0xee);
         let begin = self.bytes.len() as u64;
         self.bytes.extend_from_slice(bytes);
@@ -147,8 +147,9 @@ impl Arena {
     /// A column with pages of these many rows. Gives its values, and which rows are not null.
     pub(crate) fn column(&mut self, shape: Shape, pages: &[usize], random: &mut Random) {
         let width = match shape.values {
-            Values::Boolean => 1,
             Values::Fixed { width } => width as usize,
+            // Strings are in a file of their own.
+            Values::Boolean | Values::Bytes { .. } => 1,
         };
         let entries = match shape.encoding {
             Encoding::Dictionary => (1u64 << shape.bits.min(12)).min(700),

@@ -20,6 +20,30 @@ pub enum HostOutcome {
         /// How many there are.
         rows: u64,
     },
+    /// All pages of bytes of any length.
+    Strings {
+        /// Where those of each row begin, and where the last ones end.
+        offsets: Vec<u64>,
+        /// The bytes.
+        bytes: Vec<u8>,
+        /// As above.
+        validity: Option<Vec<u8>>,
+        /// How many are null.
+        nulls: u64,
+    },
+    /// The same as indices, which are as other values, and offsets and bytes of the dictionary.
+    Indices {
+        /// The indices; those of nulls are zero.
+        values: Vec<u8>,
+        /// Of the entries.
+        offsets: Vec<u64>,
+        /// Of the entries.
+        bytes: Vec<u8>,
+        /// As above.
+        validity: Option<Vec<u8>>,
+        /// How many are null.
+        nulls: u64,
+    },
     /// The first page that something is wrong with, and the first thing that is.
     Fault {
         /// Its number in the column.
@@ -44,17 +68,44 @@ fn column(arena: &[u8], column: &Column) -> Result<HostOutcome, (u32, u32)> {
     column.shape(arena.len() as u64)?;
     // They are inside, as was just seen.
     let part = |range: &Range<u64>| &arena[range.start as usize..range.end as usize];
-    let dictionary = column
-        .dictionary
-        .as_ref()
-        .map_or(&[][..], |(range, _)| part(range));
+    let words = dictionary(&part, column).ok_or((0, check::DICTIONARY))?;
+    // What indices lead to.
+    let entries: Vec<Vec<u8>> = match column.convert {
+        Convert::Indices { to } => (0..words.len())
+            .map(|at| at.to_le_bytes()[..to as usize].to_vec())
+            .collect(),
+        _ => words.clone(),
+    };
     let mut rows = Vec::new();
     for (number, page) in column.pages.iter().enumerate() {
-        let decoded = page_rows(part(&page.body), dictionary, column, page);
+        let decoded = page_rows(part(&page.body), &entries, column, page);
         rows.extend(decoded.map_err(|check| (number as u32, check))?);
+    }
+    if let Values::Bytes { utf8: true, .. } = column.values {
+        if !words.iter().all(|word| is_text(word)) {
+            return Err((0, check::UTF8));
+        }
+        let mut rest = &rows[..];
+        for (number, page) in column.pages.iter().enumerate() {
+            let (own, others) = rest.split_at(page.entries as usize);
+            rest = others;
+            if page.encoding == Encoding::Plain && !own.iter().flatten().all(|row| is_text(row)) {
+                return Err((number as u32, check::UTF8));
+            }
+        }
     }
     let valid: Vec<bool> = rows.iter().map(Option::is_some).collect();
     let nulls = valid.iter().filter(|valid| !**valid).count() as u64;
+    let validity = column.nullable.then(|| bitmap(&valid));
+    if column.is_text() {
+        let (offsets, bytes) = joined(rows.iter().map(|row| row.as_deref().unwrap_or_default()));
+        return Ok(HostOutcome::Strings {
+            offsets,
+            bytes,
+            validity,
+            nulls,
+        });
+    }
     let values = match column.output_width() {
         None => bitmap(
             &rows
@@ -70,18 +121,74 @@ fn column(arena: &[u8], column: &Column) -> Result<HostOutcome, (u32, u32)> {
             })
             .collect(),
     };
+    if let Convert::Indices { .. } = column.convert {
+        let (offsets, bytes) = joined(words.iter().map(Vec::as_slice));
+        return Ok(HostOutcome::Indices {
+            values,
+            offsets,
+            bytes,
+            validity,
+            nulls,
+        });
+    }
     Ok(HostOutcome::Done {
         values,
-        validity: column.nullable.then(|| bitmap(&valid)),
+        validity,
         nulls,
         rows: rows.len() as u64,
     })
 }
 
+fn is_text(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_ok()
+}
+
+/// Values one after the other, and where each begins.
+fn joined<'a>(values: impl Iterator<Item = &'a [u8]>) -> (Vec<u64>, Vec<u8>) {
+    let (mut offsets, mut bytes) = (vec![0], Vec::new());
+    for value in values {
+        bytes.extend_from_slice(value);
+        offsets.push(bytes.len() as u64);
+    }
+    (offsets, bytes)
+}
+
+/// The entries of the dictionary page, as far as there is one.
+fn dictionary<'a>(
+    part: &impl Fn(&Range<u64>) -> &'a [u8],
+    column: &Column,
+) -> Option<Vec<Vec<u8>>> {
+    let Some((range, count)) = &column.dictionary else {
+        return Some(Vec::new());
+    };
+    match column.values {
+        Values::Boolean => Some(Vec::new()),
+        Values::Fixed { width } => Some(
+            part(range)
+                .chunks(width as usize)
+                .map(<[u8]>::to_vec)
+                .collect(),
+        ),
+        Values::Bytes { .. } => lengths(part(range), *count as usize),
+    }
+}
+
+/// `count` values, each behind its length, and nothing else.
+fn lengths(mut section: &[u8], count: usize) -> Option<Vec<Vec<u8>>> {
+    let mut values = Vec::new();
+    for _ in 0..count {
+        let (len, rest) = section.split_first_chunk::<4>()?;
+        let (value, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        values.push(value.to_vec());
+        section = rest;
+    }
+    section.is_empty().then_some(values)
+}
+
 /// The rows of a page: the bytes of each value, one of 0 or 1 for a boolean.
 fn page_rows(
     body: &[u8],
-    dictionary: &[u8],
+    dictionary: &[Vec<u8>],
     column: &Column,
     page: &Page,
 ) -> Result<Vec<Option<Vec<u8>>>, u32> {
@@ -113,7 +220,13 @@ fn page_rows(
     {
         return Err(check::NULLS);
     }
-    let mut values = values(section, count, dictionary, column.values, page.encoding)?.into_iter();
+    let values = values(section, count, dictionary, column.values, page.encoding)?;
+    if let (Values::Bytes { .. }, Convert::WidenBigEndian { to }) = (column.values, column.convert)
+        && values.iter().any(|value| value.len() > to as usize)
+    {
+        return Err(check::LENGTH);
+    }
+    let mut values = values.into_iter();
     // Each level of 1 takes a value; there are as many.
     Ok(valid
         .iter()
@@ -124,11 +237,11 @@ fn page_rows(
 fn values(
     section: &[u8],
     count: usize,
-    dictionary: &[u8],
+    dictionary: &[Vec<u8>],
     values: Values,
     encoding: Encoding,
 ) -> Result<Vec<Vec<u8>>, u32> {
-    let Values::Fixed { width } = values else {
+    if values == Values::Boolean {
         let bits = match encoding {
             Encoding::Rle => {
                 let (len, rest) = section.split_at_checked(4).ok_or(check::VALUES_LENGTH)?;
@@ -146,27 +259,27 @@ fn values(
             }
         };
         return Ok(bits.into_iter().map(|bit| vec![bit as u8]).collect());
-    };
-    let width = width as usize;
+    }
     if encoding == Encoding::Dictionary {
         let (bits, stream) = section.split_first().ok_or(check::BIT_WIDTH)?;
         if *bits > 32 {
             return Err(check::BIT_WIDTH);
         }
         let indices = all_runs(stream, u32::from(*bits), count)?;
-        let entry = |index: u64| {
-            let at = index as usize * width;
-            dictionary.get(at..at + width).map(<[u8]>::to_vec)
-        };
+        let entry = |index: u64| dictionary.get(index as usize).cloned();
         let found: Option<_> = indices.into_iter().map(entry).collect();
         return found.ok_or(check::INDEX);
     }
+    let Values::Fixed { width } = values else {
+        return lengths(section, count).ok_or(check::VALUES_LENGTH);
+    };
     if encoding == Encoding::DeltaBinaryPacked {
-        let values = delta::packed(section, count, width as u32);
+        let values = delta::packed(section, count, width);
         let values = values.map_err(|why| check::DELTA | why)?.into_iter();
-        let bytes = |value: i64| value.to_le_bytes()[..width].to_vec();
+        let bytes = |value: i64| value.to_le_bytes()[..width as usize].to_vec();
         return Ok(values.map(bytes).collect());
     }
+    let width = width as usize;
     if count.checked_mul(width) != Some(section.len()) {
         return Err(check::VALUES_LENGTH);
     }
@@ -254,7 +367,8 @@ fn convert(value: &[u8], convert: Convert) -> Vec<u8> {
         value
     };
     match convert {
-        Convert::Same => value.to_vec(),
+        // Of indices a value is one already.
+        Convert::Same | Convert::Indices { .. } => value.to_vec(),
         Convert::Part { offset, len } => value[offset as usize..][..len as usize].to_vec(),
         Convert::Widen { to } => widened(value.to_vec(), to),
         Convert::WidenBigEndian { to } => widened(value.iter().rev().copied().collect(), to),

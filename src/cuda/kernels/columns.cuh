@@ -10,10 +10,12 @@
 #define WARPS (THREADS / LANES)
 
 enum Encoding { PLAIN = 0, DICTIONARY = 1, RLE = 2, SPLIT = 3, DELTA_PACKED = 4 };
-enum Convert { BYTES = 0, WIDEN = 1, WIDEN_BIG_ENDIAN = 2, DAYS = 3, INT96 = 4 };
+// Of TEXT, whose width is 0, `strings.cu` makes what comes out; of INDICES these are what comes out.
+enum Convert { BYTES = 0, WIDEN = 1, WIDEN_BIG_ENDIAN = 2, DAYS = 3, INT96 = 4, TEXT = 5, INDICES = 6 };
 
 // As in `columns.rs`, which says what they are.
 enum Check {
+    DICTIONARY_LENGTH = 2,
     LEVELS_LENGTH = 3,
     LEVELS = 16,
     NULLS = 32,
@@ -22,6 +24,8 @@ enum Check {
     TRAILING = 35,
     RUNS = 48,
     INDEX = 64,
+    UTF8 = 65,
+    LENGTH = 66,
     DELTA = 80,
     // Of a run.
     END = 1,

@@ -72,7 +72,7 @@ KERNEL(ranks, THREADS)(const Job *job) {
             wrong = NULLS;
         else if (page->encoding == SPLIT || (page->encoding == PLAIN && column->width))
             wrong = len == (u64)before * column->width ? 0 : VALUES_LENGTH;
-        else if (page->encoding == PLAIN)
+        else if (page->encoding == PLAIN && column->convert != TEXT)
             wrong = len >= (before + 7) / 8 ? 0 : VALUES_LENGTH;
         if (wrong) {
             found->failed = 1;

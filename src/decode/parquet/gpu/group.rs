@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arrow_array::ArrayRef;
+use arrow_schema::DataType;
 use bytes::Bytes;
 
 use super::inflate::inflate;
 use super::page_plan::{Arena, ChunkPlan};
 use super::report::Tally;
 use super::shape::LeafShape;
-use crate::cuda::columns::{Column, Outcome};
+use crate::cuda::columns::{Column, Decoded as Made, Outcome};
 use crate::cuda::{Device, Filling, Stream};
 use crate::decode::device::{DeviceArray, DeviceBatch, Processor};
 use crate::decode::parquet::buffers::Buffers;
@@ -55,8 +56,8 @@ pub(super) struct Groups {
 /// What became of a row group.
 pub(super) enum Decoded {
     Batch(DeviceBatch),
-    /// It has to be decoded in smaller batches, by the host: why.
-    Divide(Arc<str>),
+    /// It has to be decoded in smaller batches, by the host: why, and how many bytes it takes at least.
+    Divide(Arc<str>, u64),
     /// Nobody wants it any more.
     Stopped,
 }
@@ -76,6 +77,8 @@ struct Planned {
     chunk: ChunkPlan,
     bytes: Bytes,
     shape: LeafShape,
+    /// Bytes of strings, about.
+    text: u64,
 }
 
 impl Chunk<'_> {
@@ -108,11 +111,14 @@ impl Groups {
         let chunks: Vec<_> = roots
             .map(|root| self.planned(root, group, pieces, &mut arena))
             .collect();
-        let mut needed = 0u64;
+        let (mut needed, mut text) = (0u64, 0u64);
         for chunk in &chunks {
             needed = needed.saturating_add(match &chunk.plan {
-                Some(Planned { chunk, shape, .. }) => {
-                    let output = shape.bytes(group.count);
+                Some(Planned {
+                    chunk, shape, text: own, ..
+                }) => {
+                    text = text.saturating_add(*own);
+                    let output = shape.bytes(group.count, *own);
                     output.saturating_add(chunk.column.scratch())
                 }
                 None => self.estimate(chunk.root, group),
@@ -127,8 +133,10 @@ impl Groups {
                 "{needed} bytes, more than the {} for a row group",
                 self.memory
             );
-            return Ok(Decoded::Divide(why.into()));
+            return Ok(Decoded::Divide(why.into(), needed));
         }
+        // What is not known before the lengths were read has the rest.
+        let most = self.memory - (needed - text);
         let mut arrays: Vec<Option<DeviceArray>> = chunks.iter().map(|_| None).collect();
         let filling = match is_planned {
             true => Some(Filling::new(&self.gpu, stream, arena_len(&arena)?)?),
@@ -167,32 +175,33 @@ impl Groups {
                 .unzip();
             let outcomes = match columns.is_empty() {
                 true => Vec::new(),
-                false => self.gpu.columns(&pages, &columns)?,
+                false => self.gpu.columns_within(&pages, &columns, most)?,
             };
             drop(pages);
+            let large = outcomes.iter().find_map(|outcome| match outcome {
+                Outcome::Large { bytes } => Some(*bytes),
+                _ => None,
+            });
+            if let Some(bytes) = large {
+                let why = format!("{bytes} bytes of strings in a column");
+                let bytes = (needed - text).saturating_add(bytes);
+                return Ok(Decoded::Divide(why.into(), bytes));
+            }
             for (at, outcome) in ats.into_iter().zip(outcomes) {
                 let (Some(chunk), Some(array)) = (chunks.get(at), arrays.get_mut(at)) else {
                     continue;
                 };
                 match (outcome, &chunk.plan) {
                     (Outcome::Done(done), Some(planned)) => {
-                        let data_type = planned.shape.data_type.clone();
-                        let rows = usize::try_from(done.rows).unwrap_or(usize::MAX);
-                        let nulls = usize::try_from(done.nulls).unwrap_or(usize::MAX);
-                        let made = DeviceArray::new(
-                            &self.gpu,
-                            data_type,
-                            rows,
-                            vec![done.values],
-                            Vec::new(),
-                        );
-                        *array = Some(made.nulls(done.validity, nulls));
+                        let data_type = &planned.shape.data_type;
+                        *array = Some(array_of(&self.gpu, data_type, done));
                     }
                     (Outcome::Fault { page, check }, _) => {
                         let why = format!("page {page} did not pass check {check} of the kernels");
                         let _ = chunk.reason.set(why.into());
                     }
                     (Outcome::Done(_), None) => {}
+                    (Outcome::Large { .. }, _) => {}
                 }
             }
         }
@@ -247,7 +256,10 @@ impl Groups {
         arena: &mut Arena,
     ) -> std::result::Result<Planned, Arc<str>> {
         let shape = root.shape.as_ref().map_err(Arc::clone)?;
-        if self.processor == Processor::Auto && shape.bytes(group.count) < LEAST {
+        let metadata = self.task.metadata.row_group(group.index);
+        let leaf = root.leaves.first().copied().unwrap_or_default();
+        let text = shape.text(metadata.column(leaf));
+        if self.processor == Processor::Auto && shape.bytes(group.count, text) < LEAST {
             return Err(format!("less than {LEAST} bytes").into());
         }
         let column = group
@@ -257,16 +269,17 @@ impl Groups {
         let column = column.ok_or("it was not planned")?;
         let bytes = pieces.range(column.chunk.clone());
         let bytes = bytes.ok_or("its chunk was not read as a whole")?;
-        let chunk = self
-            .task
-            .metadata
-            .row_group(group.index)
-            .column(column.leaf);
+        let chunk = metadata.column(column.leaf);
         // Room is given out only to a chunk that uses it.
         let mut with = arena.clone();
         let chunk = ChunkPlan::of(shape, chunk, &bytes, group.count, &mut with)?;
         *arena = with;
+        let is_told = metadata
+            .column(leaf)
+            .unencoded_byte_array_data_bytes()
+            .is_some();
         Ok(Planned {
+            text: if is_told { text } else { chunk.text() },
             chunk,
             bytes,
             shape: shape.clone(),
@@ -381,7 +394,7 @@ impl Groups {
                 (None, Some(host)) => DeviceArray::upload(&self.gpu, &host?)?,
                 (None, None) => {
                     let why = "a column has too many bytes for one array";
-                    return Ok(Decoded::Divide(why.into()));
+                    return Ok(Decoded::Divide(why.into(), 0));
                 }
             };
             columns.push(array);
@@ -441,7 +454,11 @@ impl Groups {
     pub(super) fn bytes_of(&self, group: &GroupPlan) -> u64 {
         let roots = self.roots.iter();
         let bytes = roots.map(|root| match &root.shape {
-            Ok(shape) => shape.bytes(group.count),
+            Ok(shape) => {
+                let metadata = self.task.metadata.row_group(group.index);
+                let leaf = root.leaves.first().copied().unwrap_or_default();
+                shape.bytes(group.count, shape.text(metadata.column(leaf)))
+            }
             Err(_) => self.estimate(root, group),
         });
         bytes.fold(0, u64::saturating_add)
@@ -450,6 +467,19 @@ impl Groups {
     pub(super) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
+}
+
+/// The array of what the kernels made.
+fn array_of(gpu: &Arc<Device>, data_type: &DataType, made: Made) -> DeviceArray {
+    let rows = usize::try_from(made.rows).unwrap_or(usize::MAX);
+    let nulls = usize::try_from(made.nulls).unwrap_or(usize::MAX);
+    let buffers = made.offsets.into_iter().chain([made.values]).collect();
+    let children = match (data_type, made.dictionary) {
+        (DataType::Dictionary(_, entry), Some(entries)) => vec![array_of(gpu, entry, *entries)],
+        _ => Vec::new(),
+    };
+    let array = DeviceArray::new(gpu, data_type.clone(), rows, buffers, children);
+    array.nulls(made.validity, nulls)
 }
 
 fn arena_len(arena: &Arena) -> Result<usize> {

@@ -232,21 +232,21 @@ impl Lanes {
         let decoded = self.groups.decode(stream, group, &pieces);
         drop(pieces);
         self.release(group);
-        let why = match decoded {
+        let (why, least) = match decoded {
             Ok(Decoded::Batch(batch)) => {
                 self.push(at, batch);
                 return Ok(());
             }
             Ok(Decoded::Stopped) => return Ok(()),
-            Ok(Decoded::Divide(why)) => why,
+            Ok(Decoded::Divide(why, bytes)) => (why, bytes),
             Err(error) if matches!(error.kind(), ErrorKind::OutOfMemory { .. }) => {
                 self.groups.gpu.trim();
-                error.to_string().into()
+                (error.to_string().into(), 0)
             }
             Err(error) => return Err(error),
         };
         // As many rows as fit twice, since one batch waits while the next is made.
-        let bytes: u64 = self.groups.bytes_of(group);
+        let bytes = self.groups.bytes_of(group).max(least);
         let each = (bytes / group.count.max(1)).max(1);
         let rows = (self.groups.memory / each / 4).clamp(1, HOST_ROWS);
         self.host(at, number..number + 1, &why, rows)

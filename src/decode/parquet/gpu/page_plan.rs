@@ -154,6 +154,9 @@ impl ChunkPlan {
                 nulls: levels.nulls,
             });
         }
+        if let (Convert::Indices { .. }, None) = (shape.convert, &dictionary) {
+            return Err("it has no dictionary".into());
+        }
         let column = Column {
             values: shape.values,
             nullable: shape.nullable,
@@ -162,6 +165,27 @@ impl ChunkPlan {
             convert: shape.convert,
         };
         Ok(ChunkPlan { column, bodies })
+    }
+
+    /// Bytes of the strings in it, about: entries of the dictionary are taken to be as long as they are on average, and used as often.
+    pub(super) fn text(&self) -> u64 {
+        let column = &self.column;
+        let len = |range: &Range<u64>| range.end.saturating_sub(range.start);
+        let (bytes, entries) = match &column.dictionary {
+            Some((range, entries)) => (len(range), (*entries).max(1)),
+            None => (0, 1),
+        };
+        match (column.values, column.convert) {
+            (Values::Bytes { .. }, Convert::Same) => {
+                let each = column.pages.iter().map(|page| match page.encoding {
+                    Encoding::Dictionary => page.entries.saturating_mul(bytes) / entries,
+                    _ => len(&page.body),
+                });
+                each.fold(0, u64::saturating_add)
+            }
+            (Values::Bytes { .. }, Convert::Indices { .. }) => bytes,
+            _ => 0,
+        }
     }
 }
 
@@ -178,8 +202,18 @@ fn checked_dictionary(
     if !matches!(page.encoding, Stored::PLAIN | Stored::PLAIN_DICTIONARY) {
         return Err(format!("a dictionary in {}", page.encoding));
     }
-    let Values::Fixed { width } = shape.values else {
-        return Err("a dictionary of booleans".into());
+    let entries = u64::from(page.entries);
+    if entries > shape.entries {
+        return Err(format!("a dictionary of {entries} entries"));
+    }
+    let width = match shape.values {
+        Values::Boolean => return Err("a dictionary of booleans".into()),
+        // Each has a length of 4 bytes; the kernels see whether they end where the page does.
+        Values::Bytes { .. } if entries > len / 4 => {
+            return Err(format!("{len} bytes of a dictionary of {entries} entries"));
+        }
+        Values::Bytes { .. } => return Ok(()),
+        Values::Fixed { width } => width,
     };
     if len != u64::from(page.entries) * u64::from(width) {
         return Err(format!(
@@ -193,9 +227,13 @@ fn checked_dictionary(
 /// The encoding of a page's values, if the kernels have it.
 fn encoding_of(shape: &LeafShape, kind: Type, encoding: Stored) -> Result<Encoding, String> {
     let is_boolean = shape.values == Values::Boolean;
+    let is_bytes = matches!(shape.values, Values::Bytes { .. });
     // The crate has it for INT96 neither.
-    let is_split = !is_boolean && !matches!(shape.convert, Convert::Int96 { .. });
+    let is_split = !is_boolean && !is_bytes && !matches!(shape.convert, Convert::Int96 { .. });
     match encoding {
+        Stored::PLAIN if matches!(shape.convert, Convert::Indices { .. }) => {
+            Err("pages without indices in what is to be a dictionary".into())
+        }
         Stored::PLAIN => Ok(Encoding::Plain),
         Stored::PLAIN_DICTIONARY | Stored::RLE_DICTIONARY if !is_boolean => {
             Ok(Encoding::Dictionary)

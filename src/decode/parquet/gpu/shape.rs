@@ -1,7 +1,8 @@
 //! Which leaf columns the kernels decode, and as what.
 
 use arrow_schema::{DataType, Field, IntervalUnit, TimeUnit};
-use parquet::basic::Type;
+use parquet::basic::{ConvertedType, Type};
+use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::schema::types::ColumnDescriptor;
 
 use crate::cuda::columns::{Convert, Values};
@@ -14,9 +15,14 @@ pub(super) struct LeafShape {
     pub(super) convert: Convert,
     /// Whether it has definition levels.
     pub(super) nullable: bool,
-    /// Bits of a value in the Arrow array.
+    /// Entries that its dictionary may have at most.
+    pub(super) entries: u64,
+    /// Bits of a value in the Arrow array; of an offset, if values have lengths of their own.
     bits: u64,
 }
+
+/// Bytes of the device for each string while it is decoded: where it ends on its page, and where its bytes come from.
+const WHILE_DECODED: u64 = 8;
 
 impl LeafShape {
     /// The shape of a leaf whose top-level column is to become `field`.
@@ -38,7 +44,7 @@ impl LeafShape {
                 Ok(width @ 1..) => width,
                 _ => return Err("its values have no bytes".into()),
             },
-            Type::BYTE_ARRAY => return Err("its values have lengths of their own".into()),
+            Type::BYTE_ARRAY => return Self::of_bytes(leaf, data_type),
         };
         let convert = convert_of(kind, width, data_type);
         let convert = convert.ok_or_else(|| format!("no kernel makes {data_type} of {kind}"))?;
@@ -51,16 +57,89 @@ impl LeafShape {
             values,
             convert,
             nullable: leaf.max_def_level() == 1,
+            entries: u64::MAX,
             bits,
         })
     }
 
-    /// Bytes that the array of so many rows takes on the device.
-    pub(super) fn bytes(&self, rows: u64) -> u64 {
+    /// The same of BYTE_ARRAY.
+    fn of_bytes(leaf: &ColumnDescriptor, data_type: &DataType) -> Result<Self, String> {
+        let utf8 = leaf.converted_type() == ConvertedType::UTF8;
+        let none = || format!("no kernel makes {data_type} of BYTE_ARRAY");
+        let large = |value: &DataType| match value {
+            DataType::Utf8 if utf8 => Ok(false),
+            DataType::LargeUtf8 if utf8 => Ok(true),
+            DataType::Binary if !utf8 => Ok(false),
+            DataType::LargeBinary if !utf8 => Ok(true),
+            _ => Err(none()),
+        };
+        let shape = |large, convert, entries, bits| LeafShape {
+            data_type: data_type.clone(),
+            values: Values::Bytes { large, utf8 },
+            convert,
+            nullable: leaf.max_def_level() == 1,
+            entries,
+            bits,
+        };
+        Ok(match data_type {
+            DataType::Decimal128(..) | DataType::Decimal256(..) if !utf8 => {
+                let wide = matches!(data_type, DataType::Decimal256(..));
+                let to = if wide { 32 } else { 16 };
+                let convert = Convert::WidenBigEndian { to };
+                shape(false, convert, u64::MAX, u64::from(to) * 8)
+            }
+            DataType::Dictionary(keys, value) => {
+                let (to, most) = keys_of(keys).ok_or_else(none)?;
+                let convert = Convert::Indices { to };
+                shape(large(value)?, convert, most, u64::from(to) * 8)
+            }
+            _ => {
+                let large = large(data_type)?;
+                let bits = if large { 64 } else { 32 };
+                shape(large, Convert::Same, u64::MAX, bits)
+            }
+        })
+    }
+
+    /// Bytes that the array of so many rows takes on the device, `text` of which are those of strings, and what decoding it takes
+    /// besides.
+    pub(super) fn bytes(&self, rows: u64, text: u64) -> u64 {
         let values = rows.saturating_mul(self.bits).div_ceil(8);
         let validity = if self.nullable { rows.div_ceil(8) } else { 0 };
-        values.saturating_add(validity)
+        let (text, more) = match self.values {
+            Values::Bytes { .. } => (text, rows.saturating_mul(WHILE_DECODED)),
+            _ => (0, 0),
+        };
+        let all = values.saturating_add(validity).saturating_add(more);
+        all.saturating_add(text)
     }
+
+    /// Bytes of the strings of a chunk, as far as the footer tells: a dictionary may make more of them.
+    pub(super) fn text(&self, chunk: &ColumnChunkMetaData) -> u64 {
+        let stored = chunk.uncompressed_size();
+        let bytes = match (self.values, self.convert) {
+            (Values::Bytes { .. }, Convert::Same) => {
+                chunk.unencoded_byte_array_data_bytes().unwrap_or(stored)
+            }
+            (Values::Bytes { .. }, Convert::Indices { .. }) => stored,
+            _ => 0,
+        };
+        u64::try_from(bytes).unwrap_or(0)
+    }
+}
+
+/// Bytes of the keys of an Arrow dictionary, and how many entries the crate lets it have.
+fn keys_of(data_type: &DataType) -> Option<(u32, u64)> {
+    Some(match data_type {
+        DataType::Int8 => (1, i8::MAX as u64),
+        DataType::UInt8 => (1, u64::from(u8::MAX)),
+        DataType::Int16 => (2, i16::MAX as u64),
+        DataType::UInt16 => (2, u64::from(u16::MAX)),
+        DataType::Int32 => (4, i32::MAX as u64),
+        DataType::UInt32 => (4, u64::from(u32::MAX)),
+        DataType::Int64 | DataType::UInt64 => (8, i64::MAX as u64),
+        _ => return None,
+    })
 }
 
 /// What becomes of a value of `width` bytes, as the crate's array readers do it; `None` for what no kernel does.
@@ -128,5 +207,6 @@ fn made(convert: Convert, width: u32) -> u32 {
         Convert::Part { len, .. } => len,
         Convert::Widen { to } | Convert::WidenBigEndian { to } => to,
         Convert::DaysToMilliseconds | Convert::Int96 { .. } => 8,
+        Convert::Indices { to } => to,
     }
 }

@@ -1,0 +1,410 @@
+// Values of any length: where each ends on its page, then offsets of slots, then bytes.
+//
+// For each way in which values are stored there is a kernel that finds where they end (`Source`); the rest knows nothing of it. A
+// dictionary page is a page of values like others, of a column that comes out only if it was asked for.
+//
+// The bytes of a tile of slots are counted, summed over tiles, and then each slot knows where its bytes go and where they come from. They are
+// copied by parts of the output, so that one long value is the work of many blocks.
+#include "scan.cuh"
+// `scan.cuh` has a name of its own for what is a macro from here on.
+#include "rows.cuh"
+
+#define WINDOW 128u  // words of a page that a warp looks at together
+#define CHUNK 8192u  // bytes of output that a block copies
+
+// Without a least number of blocks the assemblers aim at more of them than registers suffice for, and spill.
+#define WIDE_KERNEL(name) extern "C" __global__ void __launch_bounds__(THREADS, 6) name
+
+// Where the values of a page are: from `base` on; value `rank` begins `gap` bytes after the one before ends, the first one at
+// `start` + `gap`.
+struct Source {
+    u32 *ends;
+    u64 base;
+    u32 start;
+    u32 gap;
+};
+
+// A column, beside `Column`.
+struct Strings {
+    u8 *offsets;      // of slots, and one more
+    u8 *values;       // null: bytes are looked at, and not copied
+    u32 *places;      // of the bytes of slots, from the base of their page's source on
+    u64 *bytes;       // how many there are
+    u64 tile;         // its first
+    u64 tile_end;
+    u64 rows;
+    u64 chunk;        // its first in the launch that copies
+    u32 dictionary;   // the page with the entries; all bits: none
+    u32 large;        // offsets of 8 bytes
+    u32 utf8;
+    u32 decimals;     // big-endian numbers of any length instead; `Column` says what they become
+};
+
+struct StringJob {
+    Job job;
+    Source *sources;          // of pages
+    const Strings *strings;   // of columns
+    u64 *bytes;               // of tiles
+    const u64 *before;        // the bytes of tiles before each
+    u64 column_count;
+    u64 chunks;
+};
+
+static __device__ bool is_text(const Column *column) { return column->convert == TEXT; }
+
+// The aligned word at `address`. Bytes outside of the arena are zero, and not read, if others of the word are in it; what is all outside
+// is other memory of ours.
+static __device__ u32 word_at(const Job *job, u64 address) {
+    if (address + 4 > job->begin && address < job->end && (address < job->floor || address + 4 > job->ceiling))
+        return (u32)at_the_edge(job, address);
+    return *(const u32 *)address;
+}
+
+// Follows the lengths of `count` PLAIN values from `at` to `end` of the body. Gives whether something is wrong, the same in all lanes.
+//
+// Each length is known only from the one before. All lanes follow them through the same words, which they loaded together; where values
+// are longer than these, they load the next length alone.
+static __device__ bool walk_lengths(const Job *job, const u8 *body, u32 at, u32 end, u32 count, u32 *ends, u32 *window) {
+    u32 lane = threadIdx.x % LANES, done = 0, own = 0;
+    bool wide = true;
+    while (done < count) {
+        u64 first = (u64)(body + at) & ~3ull, stop = (u64)(body + end);
+        u32 begin = at, skew = (u32)((u64)(body + at) & 3), words = wide ? WINDOW : 2, before = done;
+#pragma unroll 1
+        for (u32 i = lane; i < words; i += LANES) window[i] = first + i * 4 < stop ? word_at(job, first + i * 4) : 0;
+        __syncwarp();
+#pragma unroll 1
+        while (done < count) {
+            u32 place = at - begin + skew;
+            if (place + 4 > words * 4) break;
+            if (end - at < 4) return true;
+            // The last word has no next one, and no bits of it are wanted.
+            u32 next = least(place / 4 + 1, words - 1);
+            u32 len = __funnelshift_r(window[place / 4], window[next], place % 4 * 8);
+            if (len > end - at - 4) return true;
+            at += 4 + len;
+            if (done % LANES == lane) own = at;
+            done++;
+            if (done % LANES == 0) ends[done - LANES + lane] = own;
+        }
+        __syncwarp();
+        wide = wide ? done - before > 1 : at - begin < WINDOW * 2;
+    }
+    if (lane < done % LANES) ends[done / LANES * LANES + lane] = own;
+    return at != end;
+}
+
+// PLAIN pages, a warp for each.
+WIDE_KERNEL(strings_walk)(const StringJob *strings) {
+    __shared__ u32 windows[WARPS][WINDOW];
+    const Job *job = &strings->job;
+    u64 warps = thread_count() / LANES;
+    for (u64 index = thread_number() / LANES; index < job->page_count; index += warps) {
+        const Page *page = &job->pages[index];
+        const Column *column = &job->columns[page->column];
+        Found *found = &job->found[index];
+        if (!is_text(column) || page->encoding != PLAIN || found->failed) continue;
+        Source *source = &strings->sources[index];
+        bool wrong = walk_lengths(job, page->body, found->section, page->len, found->values, source->ends,
+                                  windows[threadIdx.x / LANES]);
+        __syncwarp();
+        if (threadIdx.x % LANES != 0) continue;
+        source->start = found->section;
+        if (wrong) {
+            found->failed = 1;
+            // Pages of entries have no number among the others.
+            bool entries = page->number == ALL_LANES;
+            if (entries)
+                atomicMin(column->error, (u64)DICTIONARY_LENGTH);
+            else
+                report(column, page, VALUES_LENGTH);
+        }
+    }
+}
+
+// Where the bytes of a value are, from the base of its source on, and how many.
+struct Place {
+    u32 from;
+    u32 len;
+};
+
+static __device__ u32 end_before(const Source *source, u32 rank) { return rank ? source->ends[rank - 1] : source->start; }
+
+static __device__ Place place_of(const Source *source, u32 rank) {
+    u32 from = end_before(source, rank) + source->gap;
+    Place place = {from, source->ends[rank] - from};
+    return place;
+}
+
+// The source of the values of a page, for indices the one of the entries; null if that has failed.
+static __device__ const Source *source_of(const StringJob *strings, const Page *page, u64 index) {
+    if (page->encoding != DICTIONARY) return &strings->sources[index];
+    u32 entries = strings->strings[page->column].dictionary;
+    return strings->job.found[entries].failed ? 0 : &strings->sources[entries];
+}
+
+// Bytes of each tile, by a block; and whether the dictionary has all entries.
+WIDE_KERNEL(strings_count)(const StringJob *strings) {
+    __shared__ u32 indices[TILE];
+    __shared__ u64 room[WARPS];
+    const Job *job = &strings->job;
+    for (u64 index = blockIdx.x; index < job->tile_count; index += gridDim.x) {
+        const Tile *tile = &job->tiles[index];
+        const Page *page = &job->pages[tile->page];
+        const Column *column = &job->columns[page->column];
+        const Found *found = &job->found[tile->page];
+        if (!is_text(column) || found->failed || strings->strings[page->column].decimals) continue;
+        const Source *source = source_of(strings, page, tile->page);
+        if (!source) continue;
+        if (page->encoding != DICTIONARY) {
+            // All bytes between the ends, without the gaps.
+            u32 last = tile->base + tile->count;
+            u32 bytes = end_before(source, last) - end_before(source, tile->base) - tile->count * source->gap;
+            if (threadIdx.x == 0) strings->bytes[index] = bytes;
+            continue;
+        }
+        __syncthreads();
+        unpack(job, page, found, tile, indices);
+        __syncthreads();
+        u64 sum = 0, total;
+        for (u32 rank = threadIdx.x; rank < tile->count; rank += THREADS) {
+            u32 entry = indices[rank];
+            if (entry < column->entries)
+                sum += place_of(source, entry).len;
+            else
+                report(column, page, INDEX);
+        }
+        block_exclusive<WARPS>(sum, room, &total);
+        if (threadIdx.x == 0) strings->bytes[index] = total;
+    }
+}
+
+static __device__ void store_offset(const Strings *text, u64 slot, u64 offset) {
+    if (text->large)
+        ((u64 *)text->offsets)[slot] = offset;
+    else
+        ((u32 *)text->offsets)[slot] = (u32)offset;
+}
+
+static __device__ u64 load_offset(const Strings *text, u64 slot) {
+    return text->large ? ((const u64 *)text->offsets)[slot] : ((const u32 *)text->offsets)[slot];
+}
+
+// Offsets of the slots of each tile, and where their bytes are, by a block.
+WIDE_KERNEL(strings_place)(const StringJob *strings) {
+    __shared__ Rows rows;
+    __shared__ u64 room[WARPS];
+    const Job *job = &strings->job;
+    for (u64 index = blockIdx.x; index < job->tile_count; index += gridDim.x) {
+        const Tile *tile = &job->tiles[index];
+        const Page *page = &job->pages[tile->page];
+        const Column *column = &job->columns[page->column];
+        const Found *found = &job->found[tile->page];
+        const Strings *text = &strings->strings[page->column];
+        if (!is_text(column) || found->failed || text->decimals) continue;
+        const Source *source = source_of(strings, page, tile->page);
+        if (!source) continue;
+        u32 number = (u32)(index - page->tiles), count = rows_of(page, number);
+        u64 first = page->first + (u64)number * TILE, zero = strings->before[text->tile];
+        u64 offset = strings->before[index] - zero;
+        __syncthreads();
+        open_tile(job, page, column, found, tile, first, count, rows);
+        bool packed = page->encoding == DICTIONARY;
+        u32 begin = packed ? 0 : end_before(source, tile->base);
+#pragma unroll 1
+        for (u32 round = 0; round < count; round += THREADS) {
+            u32 slot = round + threadIdx.x;
+            bool here = slot < count;
+            if (!packed) {
+                if (!here) continue;
+                u32 rank = slot;
+                if (column->validity) rank = rows.before[slot / 32] + __popc(rows.valid[slot / 32] & ones(slot % 32));
+                u32 end = end_before(source, tile->base + rank);
+                text->places[first + slot] = end + source->gap;
+                store_offset(text, first + slot, offset + (end - begin - rank * source->gap));
+                continue;
+            }
+            u32 rank = here ? rank_of(column, rows, slot) : ALL_LANES;
+            u32 entry = rank != ALL_LANES ? rows.values[rank] : ALL_LANES;
+            Place place = {0, 0};
+            if (entry < column->entries) place = place_of(source, entry);
+            u64 all, sum = block_exclusive<WARPS>(place.len, room, &all);
+            if (here) {
+                text->places[first + slot] = place.from;
+                store_offset(text, first + slot, offset + sum);
+            }
+            offset += all;
+        }
+        if (index + 1 == text->tile_end && threadIdx.x == 0) {
+            u64 all = strings->before[text->tile_end] - zero;
+            store_offset(text, text->rows, all);
+            *text->bytes = all;
+        }
+    }
+}
+
+static __device__ bool is_part(u32 byte) { return (byte & 0xc0) == 0x80; }
+
+// Whether the byte at `at` of a value cannot be there in UTF-8 (RFC 3629): a first byte that its others do not follow, or another one that
+// no first byte is in front of.
+static __device__ bool is_wrong(const u8 *value, u64 len, u64 at) {
+    u32 byte = value[at];
+    if (byte < 0x80) return false;
+    if (byte < 0xc0) {
+        // The first byte says how many there are with it.
+#pragma unroll 1
+        for (u32 back = 1; back <= 3 && back <= at; back++) {
+            u32 before = value[at - back];
+            if (!is_part(before)) return before < (back == 1 ? 0xc0u : back == 2 ? 0xe0u : 0xf0u);
+        }
+        return true;
+    }
+    if (byte < 0xc2 || byte > 0xf4) return true;
+    u32 others = byte < 0xe0 ? 1 : byte < 0xf0 ? 2 : 3;
+    if (len - at <= others) return true;
+    u32 next = value[at + 1];
+    // No more bytes than are needed, no surrogates, nothing above U+10FFFF.
+    if (byte == 0xe0 && next < 0xa0) return true;
+    if (byte == 0xed && next > 0x9f) return true;
+    if (byte == 0xf0 && next < 0x90) return true;
+    if (byte == 0xf4 && next > 0x8f) return true;
+#pragma unroll 1
+    for (u32 i = 1; i <= others; i++)
+        if (!is_part(value[at + i])) return true;
+    return false;
+}
+
+// `count` bytes, 8 at most, from any address on; no word is read that has none of them.
+static __device__ u64 some_bytes(const Job *job, u64 from, u32 count) {
+    u64 word = from & ~3ull;
+    u32 skew = (u32)(from & 3), shift = skew * 8;
+    u32 a = word_at(job, word), b = 0, c = 0;
+    if (skew + count > 4) b = word_at(job, word + 4);
+    if (skew + count > 8) c = word_at(job, word + 8);
+    u64 bytes = __funnelshift_r(a, b, shift) | (u64)__funnelshift_r(b, c, shift) << 32;
+    return count < 8 ? bytes & ((1ull << count * 8) - 1) : bytes;
+}
+
+// The number of the last of `count` + 1 ascending numbers that is not above `most`; the first one is not.
+template <typename At> static __device__ u64 last_at(u64 low, u64 high, u64 most, At at) {
+#pragma unroll 1
+    while (high - low > 1) {
+        u64 middle = low + (high - low) / 2;
+        if (at(middle) <= most)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+// Bytes of the output, a block for each part of it.
+WIDE_KERNEL(strings_copy)(const StringJob *strings) {
+    __shared__ u32 begins[TILE + 1];  // of slots in the part
+    __shared__ u32 places[TILE];      // of their first byte there
+    const Job *job = &strings->job;
+    for (u64 chunk = blockIdx.x; chunk < strings->chunks; chunk += gridDim.x) {
+        u64 number = last_at(0, strings->column_count, chunk, [&](u64 at) { return strings->strings[at].chunk; });
+        const Strings *text = &strings->strings[number];
+        const Column *column = &job->columns[number];
+        u64 zero = strings->before[text->tile], all = strings->before[text->tile_end] - zero;
+        u64 begin = (chunk - text->chunk) * CHUNK, end = begin + CHUNK < all ? begin + CHUNK : all;
+        u64 index = last_at(text->tile, text->tile_end, begin + zero, [&](u64 at) { return strings->before[at]; });
+        for (; index < text->tile_end && strings->before[index] - zero < end; index++) {
+            u64 tile_begin = strings->before[index] - zero, tile_end = strings->before[index + 1] - zero;
+            if (tile_begin == tile_end) continue;
+            u32 of = job->tiles[index].page;
+            const Page *page = &job->pages[of];
+            u32 count = rows_of(page, (u32)(index - page->tiles));
+            u64 first = page->first + (index - page->tiles) * TILE, base = source_of(strings, page, of)->base;
+            // Slots that have bytes in the part.
+            u64 low = first, high = first + count;
+            auto offset_at = [&](u64 slot) { return load_offset(text, slot); };
+            if (tile_begin < begin) low = last_at(low, high, begin, offset_at);
+            if (tile_end > end) high = last_at(low, high, end - 1, offset_at) + 1;
+            u32 slots = (u32)(high - low);
+            __syncthreads();
+#pragma unroll 1
+            for (u32 i = threadIdx.x; i <= slots; i += THREADS) {
+                u64 offset = load_offset(text, low + i), skip = offset < begin ? begin - offset : 0;
+                begins[i] = offset > end ? (u32)(end - begin) : (u32)(offset + skip - begin);
+                if (i < slots) places[i] = text->places[low + i] + (u32)skip;
+            }
+            __syncthreads();
+            bool checked = text->utf8 && page->encoding != DICTIONARY;
+            u32 from = begins[0], to = begins[slots];
+#pragma unroll 1
+            for (u32 piece = from / 8 * 8 + threadIdx.x * 8; piece < to; piece += THREADS * 8) {
+                u32 at = most(piece, from), stop = least(piece + 8, to);
+                u32 slot = (u32)last_at(0, slots, at, [&](u64 i) { return (u64)begins[i]; });
+                u64 bytes = 0;
+#pragma unroll 1
+                while (at < stop) {
+                    while (begins[slot + 1] <= at) slot++;
+                    u32 len = least(stop, begins[slot + 1]) - at;
+                    u64 source = base + places[slot] + (at - begins[slot]);
+                    u64 part = some_bytes(job, source, len);
+                    if (checked && part & 0x8080808080808080ull) {
+                        u64 offset = load_offset(text, low + slot), past = begin + at - offset;
+                        u64 whole = load_offset(text, low + slot + 1) - offset;
+                        bool wrong = false;
+#pragma unroll 1
+                        for (u32 i = 0; i < len; i++) wrong |= is_wrong((const u8 *)(source - past), whole, past + i);
+                        if (wrong) atomicMin(column->error, page->number == ALL_LANES ? (u64)UTF8 : (u64)page->number << 32 | UTF8);
+                    }
+                    bytes |= part << ((at - piece) * 8);
+                    at += len;
+                }
+                if (!text->values) continue;
+                u8 *output = text->values + begin + piece;
+                if (piece >= from && stop == piece + 8) {
+                    *(u64 *)output = bytes;
+                    continue;
+                }
+#pragma unroll 1
+                for (u32 i = most(piece, from) - piece; i < stop - piece; i++) output[i] = (u8)(bytes >> (i * 8));
+            }
+        }
+    }
+}
+
+// Decimals, which are big-endian numbers of any length: a block for each tile.
+WIDE_KERNEL(strings_decimals)(const StringJob *strings) {
+    __shared__ Rows rows;
+    const Job *job = &strings->job;
+    for (u64 index = blockIdx.x; index < job->tile_count; index += gridDim.x) {
+        const Tile *tile = &job->tiles[index];
+        const Page *page = &job->pages[tile->page];
+        const Column *column = &job->columns[page->column];
+        const Found *found = &job->found[tile->page];
+        if (!is_text(column) || found->failed || !strings->strings[page->column].decimals) continue;
+        const Source *source = source_of(strings, page, tile->page);
+        if (!source) continue;
+        u32 number = (u32)(index - page->tiles), count = rows_of(page, number), units = column->units;
+        u64 first = page->first + (u64)number * TILE;
+        u32 *output = (u32 *)column->values + first * units;
+        __syncthreads();
+        open_tile(job, page, column, found, tile, first, count, rows);
+#pragma unroll 1
+        for (u32 at = threadIdx.x; at < count * units; at += THREADS) {
+            u32 row = at / units, low = (at - row * units) * 4, rank = rank_of(column, rows, row), word = 0;
+            if (rank != ALL_LANES) {
+                Place place = {0, 0};
+                u32 entry = page->encoding == DICTIONARY ? rows.values[rank] : tile->base + rank;
+                if (page->encoding == DICTIONARY && entry >= column->entries)
+                    report(column, page, INDEX);
+                else
+                    place = place_of(source, entry);
+                const u8 *value = (const u8 *)(source->base + place.from);
+                if (place.len > units * 4) {
+                    report(column, page, LENGTH);
+                } else if (place.len) {
+                    u32 sign = value[0] & 0x80 ? 0xff : 0;
+#pragma unroll 1
+                    for (u32 i = 0; i < 4; i++) word |= (low + i < place.len ? value[place.len - 1 - low - i] : sign) << (i * 8);
+                }
+            }
+            output[at] = word;
+        }
+    }
+}
