@@ -12,6 +12,8 @@ mod conformance;
 mod counts;
 #[path = "cuda/delta.rs"]
 mod delta;
+#[path = "cuda/delta_strings.rs"]
+mod delta_strings;
 #[path = "cuda/faults.rs"]
 mod faults;
 #[path = "cuda/feed.rs"]

@@ -13,12 +13,14 @@ use crate::buffer::DeviceBytes;
 
 mod decode;
 mod delta;
+mod delta_strings;
 #[cfg(any(test, feature = "testing"))]
 pub mod reference;
 mod strings;
 
 pub(super) use decode::{FIXED, RLE, WALK};
 pub(super) use delta::DELTA;
+pub(super) use delta_strings::DELTA_STRINGS;
 pub(super) use strings::STRINGS;
 
 /// What the values of a column are on its pages.
@@ -53,6 +55,10 @@ pub enum Encoding {
     ByteStreamSplit,
     /// Deltas of integers of 4 or 8 bytes, packed.
     DeltaBinaryPacked,
+    /// Lengths as deltas of integers of 4 bytes, then the bytes of all values.
+    DeltaLengthByteArray,
+    /// How many bytes each value has of the one before, as deltas, then the rest of each in the encoding above. Not of decimals.
+    DeltaByteArray,
 }
 
 /// A data page.
@@ -256,6 +262,10 @@ impl Column {
                 Encoding::DeltaBinaryPacked => {
                     matches!(self.values, Values::Fixed { width: 4 | 8 })
                 }
+                Encoding::DeltaLengthByteArray => {
+                    bytes && !matches!(self.convert, Convert::Indices { .. })
+                }
+                Encoding::DeltaByteArray => self.is_text(),
             };
             let body = page.body.end.saturating_sub(page.body.start);
             let small = page.entries <= MOST && body <= MOST && inside(&page.body);
@@ -328,12 +338,15 @@ pub mod check {
     pub const DELTA_HEADER: u32 = 1;
     /// Of a stream of deltas: blocks are not of a multiple of 128 values below 2^31, or miniblocks not of a multiple of 32.
     pub const DELTA_BLOCK: u32 = 2;
-    /// Of a stream of deltas: it has fewer values than the page.
+    /// Of a stream of deltas: it has fewer values than the page, or more than its rows; lengths are as many as values.
     pub const DELTA_COUNT: u32 = 3;
     /// Of a stream of deltas: the first value, or the least of a block, is not one of the type.
     pub const DELTA_RANGE: u32 = 4;
     /// Of a stream of deltas: they have more bits than the type.
     pub const DELTA_WIDTH: u32 = 5;
     /// Of a stream of deltas: a miniblock is longer than what is left of the page.
-    pub const DELTA_BYTES: u32 = 6;
+    pub const DELTA_SHORT: u32 = 6;
+    /// Of strings by such lengths: one is negative, more than the value before has, or more than what is left of the page; or the page's
+    /// values have 4 GiB.
+    pub const DELTA_TEXT: u32 = 7;
 }

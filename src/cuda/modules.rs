@@ -49,6 +49,7 @@ pub const FAMILIES: &[Family] = &[
     super::columns::RLE,
     super::columns::FIXED,
     super::columns::DELTA,
+    super::columns::DELTA_STRINGS,
     super::columns::STRINGS,
     super::example::EXAMPLE,
     super::frames::FRAMES,

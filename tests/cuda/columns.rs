@@ -25,7 +25,11 @@ fn trimmed(mut bitmap: Vec<u8>, rows: u64) -> Vec<u8> {
 }
 
 /// What the device makes of columns, as the reference has it.
-fn on_the_device(gpu: &Device, arena: &DeviceBytes, columns: &[Column]) -> Vec<HostOutcome> {
+pub(crate) fn on_the_device(
+    gpu: &Device,
+    arena: &DeviceBytes,
+    columns: &[Column],
+) -> Vec<HostOutcome> {
     let outcomes = gpu.columns(arena, columns).unwrap();
     assert_eq!(outcomes.len(), columns.len());
     let outcomes = columns.iter().zip(outcomes);
@@ -771,7 +775,7 @@ fn an_error_at_every_call_of_decoding() {
 }
 
 /// The arena at the end of a device allocation of which only that is ever touched, and its columns there.
-fn far_away(gpu: &Arc<Device>, arena: &mut Arena) -> DeviceBytes {
+pub(crate) fn far_away(gpu: &Arc<Device>, arena: &mut Arena) -> DeviceBytes {
     let (len, at) = (arena.bytes.len(), (5u64 << 30) + 1);
     let whole = gpu.allocate(at as usize + len).unwrap();
     let memory = Arc::new(whole);

@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use feedwater::cuda::Device;
+use feedwater::cuda::DeviceOptions;
 use feedwater::cuda::columns::{Column, Convert, Encoding, Outcome, Values};
 
 use crate::kernels::put;
@@ -15,7 +15,21 @@ use crate::pages::*;
 use crate::support::*;
 
 const ROWS: usize = 1 << 14;
-const KERNELS: [&str; 5] = ["walk", "rle", "ranks", "fixed", "booleans"];
+const KERNELS: [&str; 10] = [
+    "walk",
+    "rle",
+    "ranks",
+    "delta_walk",
+    "delta_sums",
+    "delta_scan",
+    "delta_emit",
+    "delta_emit_tensor",
+    "fixed",
+    "booleans",
+];
+
+/// What the name of a case ends with whose sums are made by tensor cores.
+const TENSOR: &str = "by tensor cores";
 
 fn cases() -> Vec<(&'static str, Shape)> {
     let eight = Shape {
@@ -37,7 +51,7 @@ fn cases() -> Vec<(&'static str, Shape)> {
         style,
         ..shape
     };
-    use Encoding::{ByteStreamSplit, Dictionary, Rle};
+    use Encoding::{ByteStreamSplit, DeltaBinaryPacked, Dictionary, Rle};
     vec![
         ("PLAIN of 8 bytes", eight),
         ("PLAIN of 4 bytes", Shape::PLAIN),
@@ -61,6 +75,25 @@ fn cases() -> Vec<(&'static str, Shape)> {
         (
             "dictionary of 8 bytes, nullable",
             of(nullable, Dictionary, Style::Groups),
+        ),
+        (
+            "deltas of 8 bytes",
+            of(eight, DeltaBinaryPacked, Style::Groups),
+        ),
+        (
+            "deltas of 8 bytes, by tensor cores",
+            of(eight, DeltaBinaryPacked, Style::Groups),
+        ),
+        (
+            "deltas of 4 bytes",
+            Shape {
+                bits: 9,
+                ..of(Shape::PLAIN, DeltaBinaryPacked, Style::Groups)
+            },
+        ),
+        (
+            "deltas of 8 bytes, nullable",
+            of(nullable, DeltaBinaryPacked, Style::Groups),
         ),
         ("booleans, nullable", boolean),
         (
@@ -89,7 +122,8 @@ fn cases() -> Vec<(&'static str, Shape)> {
 }
 
 /// The least that the stages have to move: pages and output; runs once more, as their ends are found before their values are; and bits of
-/// rows that are not null once more, as they are found before values get to their rows.
+/// rows that are not null once more, as they are found before values get to their rows. Pages of deltas are read twice, as sums of parts come
+/// before values; and their values, where they do not stay where they are made, are written and read once more.
 fn least(arena: &[u8], column: &Column, outcome: &Outcome) -> u64 {
     let Outcome::Done(done) = outcome else {
         panic!("{outcome:?}");
@@ -107,10 +141,13 @@ fn least(arena: &[u8], column: &Column, outcome: &Outcome) -> u64 {
             false => 0,
         };
         let runs = match page.encoding {
-            Encoding::Dictionary | Encoding::Rle => len,
+            Encoding::Dictionary | Encoding::Rle | Encoding::DeltaBinaryPacked => len,
             _ => levels,
         };
         all += len + runs;
+        if page.encoding == Encoding::DeltaBinaryPacked && column.nullable {
+            all += 2 * 8 * (page.entries - done.nulls / column.pages.len() as u64);
+        }
     }
     all
 }
@@ -126,7 +163,8 @@ fn instructions_and_bytes_of_each_value_are_those_of_the_table() {
         let mut session = session("eager");
         session.set("TRAFFIC", "on");
         {
-            let gpu = Device::open(0).unwrap();
+            let options = DeviceOptions::default().tensor_sums(name.ends_with(TENSOR));
+            let gpu = options.open(0).unwrap();
             let mut arena = Arena::default();
             arena.column(shape, &[ROWS / 2, ROWS / 2], &mut Random::new(1));
             let there = put(&gpu, &arena.bytes, 0);

@@ -6,7 +6,7 @@ use feedwater::cuda::{Checksum, Dense, Device, FAMILIES};
 use crate::support::*;
 
 /// All kernels of all families.
-const KERNELS: [(&str, &[&str]); 9] = [
+const KERNELS: [(&str, &[&str]); 11] = [
     ("crc", &["crc"]),
     (
         "delta",
@@ -16,6 +16,16 @@ const KERNELS: [(&str, &[&str]); 9] = [
             "delta_scan",
             "delta_emit",
             "delta_emit_tensor",
+        ],
+    ),
+    (
+        "delta_strings",
+        &[
+            "delta_text_tiles",
+            "delta_text_sums",
+            "delta_text_scan",
+            "delta_text_ends",
+            "delta_text_bytes",
         ],
     ),
     ("dense", &["dense"]),

@@ -14,6 +14,10 @@ use crate::table::{Expected, FILES};
 const WHOLE: &[&str] = &[
     "byte_stream_split.zstd.parquet",
     "delta_binary_packed.parquet",
+    "delta_byte_array.parquet",
+    "delta_encoding_optional_column.parquet",
+    "delta_encoding_required_column.parquet",
+    "delta_length_byte_array.parquet",
     "fixed_length_byte_array.parquet",
     "fixed_length_decimal.parquet",
     "fixed_length_decimal_legacy.parquet",

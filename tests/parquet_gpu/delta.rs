@@ -1,9 +1,11 @@
-//! Files with DELTA_BINARY_PACKED, by the `parquet` crate's writer: types, ways of being null, layouts of blocks, all widths; and damaged ones.
+//! Files with the DELTA encodings, by the `parquet` crate's writer: types, ways of being null, layouts of blocks, all widths; and damaged ones.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Int32Array, Int64Array, RecordBatch};
+use arrow_array::{
+    ArrayRef, BinaryArray, Int32Array, Int64Array, LargeStringArray, RecordBatch, StringArray,
+};
 use bytes::Bytes;
 use feedwater::cuda::{Device, DeviceOptions};
 use parquet::basic::{Compression, Encoding};
@@ -139,6 +141,66 @@ fn every_width_of_deltas() {
     nothing_left(&session);
 }
 
+/// Texts that have much in common, and none.
+fn strings(rows: usize) -> RecordBatch {
+    let text = |row: usize| match row % 7 {
+        0 => String::new(),
+        1 => "\u{20ac}uro".repeat(row % 5),
+        2 => format!("{row}"),
+        _ => format!(
+            "a beginning of {} and {row} others, {}",
+            row / 40,
+            "\u{e4}".repeat(row % 3)
+        ),
+    };
+    let all = || (0..rows).map(text);
+    let some = || (0..rows).map(|row| (row % 5 != 3).then(|| text(row)));
+    let bytes = (0..rows).map(|row| (row % 11 != 2).then(|| vec![row as u8 | 0x80; row % 9]));
+    let columns: [(&str, ArrayRef); 5] = [
+        ("all", Arc::new(StringArray::from_iter_values(all()))),
+        ("some", Arc::new(some().collect::<StringArray>())),
+        ("large", Arc::new(some().collect::<LargeStringArray>())),
+        ("bytes", Arc::new(bytes.collect::<BinaryArray>())),
+        (
+            "none",
+            Arc::new((0..rows).map(|_| None::<&str>).collect::<StringArray>()),
+        ),
+    ];
+    RecordBatch::try_from_iter_with_nullable(
+        columns.map(|(name, array)| (name, array, name != "all")),
+    )
+    .unwrap()
+}
+
+#[test]
+fn strings_in_every_layout_and_version() {
+    let session = session("lazy");
+    {
+        let batch = strings(330);
+        for encoding in [
+            Encoding::DELTA_LENGTH_BYTE_ARRAY,
+            Encoding::DELTA_BYTE_ARRAY,
+        ] {
+            for (number, version) in VERSIONS.into_iter().enumerate() {
+                for (block, minis) in [(128, 4), (384, 3)] {
+                    let layout = DeltaBinaryPackedEncoderOptions::try_new(block, minis).unwrap();
+                    let codec = [Compression::SNAPPY, Compression::UNCOMPRESSED][number];
+                    let set = deltas(version)
+                        .set_encoding(encoding)
+                        .set_compression(codec)
+                        .set_data_page_row_count_limit(if block == 128 { 70 } else { 300 })
+                        .set_write_batch_size(10)
+                        .set_max_row_group_row_count(Some(200))
+                        .set_delta_binary_packed_encoder_options(layout);
+                    let file = written(&batch, set.build());
+                    both(&format!("{encoding}, {block}, {version:?}"), &file);
+                }
+            }
+        }
+    }
+    nothing_left(&session);
+}
+
 #[test]
 fn damaged_pages() {
     const ROUNDS: usize = 160;
@@ -148,8 +210,19 @@ fn damaged_pages() {
         let batch = integers(90, &[Nulls::Required, Nulls::Some]);
         let wanted: Vec<_> = (0..batch.num_columns()).filter(|at| at % 4 == 3).collect();
         let batch = batch.project(&wanted).unwrap();
-        let files = VERSIONS.map(|version| {
-            let set = deltas(version)
+        let numbers = |version| (batch.clone(), deltas(version));
+        let strings = |encoding, version| {
+            let set = deltas(version).set_encoding(encoding);
+            (strings(90).project(&[0, 1, 3]).unwrap(), set)
+        };
+        let files = [
+            numbers(VERSIONS[0]),
+            numbers(VERSIONS[1]),
+            strings(Encoding::DELTA_LENGTH_BYTE_ARRAY, VERSIONS[0]),
+            strings(Encoding::DELTA_BYTE_ARRAY, VERSIONS[1]),
+        ];
+        let files = files.map(|(batch, set)| {
+            let set = set
                 .set_data_page_row_count_limit(40)
                 .set_write_batch_size(8);
             written(&batch, set.build()).to_vec()
@@ -157,9 +230,9 @@ fn damaged_pages() {
         let mut random = Random(SEED);
         let (mut right, mut wrong, mut by_gpu, mut by_host) = (0, 0, 0, 0);
         for round in 0..ROUNDS {
-            let gpu = DeviceOptions::default().tensor_sums(round % 4 > 1);
+            let gpu = DeviceOptions::default().tensor_sums(round % 8 > 3);
             let gpu: Arc<Device> = gpu.open(0).unwrap();
-            let mut file = files[round % 2].clone();
+            let mut file = files[round % 4].clone();
             let end = file.len() - 8;
             let footer = u32::from_le_bytes(file[end..end + 4].try_into().unwrap());
             mutate(&mut file[4..end - footer as usize], &mut random);

@@ -259,6 +259,8 @@ fn describe(
         Encoding::Rle => 2,
         Encoding::ByteStreamSplit => 3,
         Encoding::DeltaBinaryPacked => 4,
+        Encoding::DeltaLengthByteArray => 5,
+        Encoding::DeltaByteArray => 6,
     };
     let len = (page.body.end - page.body.start) as u32;
     let nulls = page.nulls.map_or(u32::MAX, |nulls| nulls as u32);
@@ -409,6 +411,7 @@ fn decode(
         bytes: word(2, 0),
         pages,
         tiles,
+        tensor: device.tensor_sums(),
     };
     // SAFETY: the tables are those of the launches before.
     let table = unsafe { strings::find(&mut work, &tables, outputs)? };

@@ -14,8 +14,8 @@ pub(in crate::cuda) const DELTA: Family =
 
 /// As in `kernels/delta.cuh`: bytes of a stream, of what is found of it, of a checkpoint; and the alignment of arrays, which lets threads store
 /// 16 bytes at once.
-const STREAM: usize = 24;
-const BLOCKS: usize = 16;
+const STREAM: usize = 32;
+const BLOCKS: usize = 24;
 const CHECKPOINT: usize = 40;
 const ALIGN: u64 = 16;
 
@@ -37,13 +37,27 @@ fn kept(column: &Column, entries: u64) -> u64 {
 
 /// Bytes of the device's memory that decoding the column takes beside its output and the tables of all columns.
 pub(super) fn scratch(column: &Column) -> u64 {
-    let pages = column.pages.iter();
-    let streams = pages.filter(|page| page.encoding == Encoding::DeltaBinaryPacked);
-    let bytes = streams.map(|page| {
-        let checkpoints = page.entries.div_ceil(TILE) * CHECKPOINT as u64;
-        kept(column, page.entries).next_multiple_of(ALIGN) + checkpoints + ALIGN
+    let bytes = column.pages.iter().map(|page| {
+        let (values, streams) = match page.encoding {
+            Encoding::DeltaBinaryPacked => (kept(column, page.entries), 1),
+            // Ends of values; and where there are two streams, the numbers of both.
+            Encoding::DeltaLengthByteArray => (page.entries.saturating_mul(4), 1),
+            Encoding::DeltaByteArray => (page.entries.saturating_mul(12), 2),
+            _ => (0, 0),
+        };
+        let checkpoints = page.entries.div_ceil(TILE) * streams * CHECKPOINT as u64;
+        values.saturating_add(checkpoints).saturating_add(2 * ALIGN)
     });
     bytes.fold(0, u64::saturating_add)
+}
+
+/// What the values of a stream are, as in `kernels/delta.cuh`.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    Numbers = 0,
+    Lengths = 1,
+    /// They follow those of the stream before, which is of the same page.
+    NextLengths = 2,
 }
 
 /// A stream of deltas.
@@ -56,9 +70,11 @@ struct Stream {
     values: u64,
     width: u32,
     direct: bool,
+    kind: Kind,
 }
 
 /// The streams of some columns.
+#[derive(Default)]
 pub(super) struct Deltas {
     /// By their pages, ascending.
     streams: Vec<Stream>,
@@ -95,6 +111,7 @@ impl Deltas {
                     },
                     width,
                     direct,
+                    kind: Kind::Numbers,
                 });
                 tiles += page.entries.div_ceil(TILE);
                 end = (end + kept(column, page.entries)).next_multiple_of(ALIGN);
@@ -109,6 +126,20 @@ impl Deltas {
             tiles,
             memory: (memory, memory + end),
         })
+    }
+
+    /// Adds a stream of lengths of a page with so many rows, which are to be at `values`. Gives its number.
+    pub(super) fn lengths(&mut self, page: usize, entries: u64, values: u64, kind: Kind) -> usize {
+        self.streams.push(Stream {
+            page,
+            tiles: self.tiles,
+            values,
+            width: 4,
+            direct: true,
+            kind,
+        });
+        self.tiles += entries.div_ceil(TILE);
+        self.streams.len() - 1
     }
 
     /// Where the values of a page are that get to their rows by the kernel `fixed`; 0 for others.
@@ -126,24 +157,26 @@ impl Deltas {
         (begin < end).then_some(self.memory)
     }
 
-    /// Queues the kernels. `job` is that of the kernels of columns.
+    /// Queues the kernels. `job` is that of the kernels of columns. Gives the address of what is found of each stream.
     ///
     /// # Safety
-    /// The job has the pages that these streams are of, what was found of them up to `ranks`, and the columns whose outputs were named.
+    /// The job has the pages that these streams are of, what was found of them up to `ranks`, and the columns whose outputs were named. Where
+    /// lengths go, there is room for as many as their pages have rows.
     pub(super) unsafe fn launch(
         &self,
         work: &mut Work<'_>,
         job: impl Fn() -> Words,
         tensor: bool,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let count = self.streams.len();
         if count == 0 {
-            return Ok(());
+            return Ok(0);
         }
         let mut table = Words::with_capacity(count * STREAM)?;
         for stream in &self.streams {
             table.u64(stream.values).u64(stream.tiles);
             table.u32(stream.page as u32).u32(stream.width);
+            table.u32(stream.kind as u32).u32(0);
         }
         let table = work.upload(table)?;
         let blocks = work.scratch(count * BLOCKS)?;
@@ -166,6 +199,6 @@ impl Deltas {
             // kernels follow in the pages is checked by the first.
             unsafe { work.launch(DELTA, kernel, BLOCK, warps * WARP, job)? };
         }
-        Ok(())
+        Ok(blocks)
     }
 }

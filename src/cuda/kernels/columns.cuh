@@ -9,7 +9,7 @@
 #define THREADS 128u
 #define WARPS (THREADS / LANES)
 
-enum Encoding { PLAIN = 0, DICTIONARY = 1, RLE = 2, SPLIT = 3, DELTA_PACKED = 4 };
+enum Encoding { PLAIN = 0, DICTIONARY = 1, RLE = 2, SPLIT = 3, DELTA_PACKED = 4, DELTA_LENGTH = 5, DELTA_BYTES = 6 };
 // Of TEXT, whose width is 0, `strings.cu` makes what comes out; of INDICES these are what comes out.
 enum Convert { BYTES = 0, WIDEN = 1, WIDEN_BIG_ENDIAN = 2, DAYS = 3, INT96 = 4, TEXT = 5, INDICES = 6 };
 
@@ -39,7 +39,8 @@ enum Check {
     DELTA_COUNT = 3,
     DELTA_RANGE = 4,
     DELTA_WIDTH = 5,
-    DELTA_BYTES = 6,
+    DELTA_SHORT = 6,
+    DELTA_TEXT = 7,
 };
 
 struct Page {

@@ -4,9 +4,12 @@
 // of them and notes where each 1,024 deltas begin; the sum of each 1,024; the sums of those; and the values. Sums wrap around.
 #include "delta.cuh"
 
-// Walks over a stream of `count` values from `at` to `end` of the body. Gives what is wrong, or 0, the same in all lanes.
-static __device__ u32 walk_blocks(const u8 *body, u32 at, u32 end, u32 count, u32 width, Blocks *blocks, Checkpoint *checkpoints) {
-    u32 lane = threadIdx.x % LANES;
+// Walks over a stream of `count` values of a page from `at` on; `at` becomes where it ends, for LENGTHS. Gives what is wrong, or 0, the same in
+// all lanes.
+static __device__ u32 walk_blocks(const Page *page, u32 &at, u32 count, const Stream *stream, Blocks *blocks, Checkpoint *checkpoints) {
+    const u8 *body = page->body;
+    u32 lane = threadIdx.x % LANES, width = stream->width, end = page->len;
+    bool whole = stream->kind != NUMBERS;
     u64 block, parts, total, first;
     if (!read_number(body, at, end, block) || !read_number(body, at, end, parts) || !read_number(body, at, end, total) ||
         !read_signed(body, at, end, first))
@@ -14,14 +17,14 @@ static __device__ u32 walk_blocks(const u8 *body, u32 at, u32 end, u32 count, u3
     if (!fits(first, width)) return DELTA_RANGE;
     if (block == 0 || block >> 31 || block % 128 || parts == 0 || parts > block || block % parts || block / parts % 32)
         return DELTA_BLOCK;
-    if (total < count || total >> 63) return DELTA_COUNT;
+    if (total < count || total > (whole ? count : page->entries)) return DELTA_COUNT;
     u32 minis = (u32)parts, mini = (u32)block / minis;
+    u32 deltas = count ? count - 1 : 0, done = 0, tile = 0;
     if (lane == 0) {
         blocks->first = first;
         blocks->minis = minis;
         blocks->mini = mini;
     }
-    u32 deltas = count ? count - 1 : 0, done = 0, tile = 0;
     while (done < deltas) {
         u64 delta;
         if (!read_signed(body, at, end, delta) || minis > end - at) return DELTA_HEADER;
@@ -41,7 +44,7 @@ static __device__ u32 walk_blocks(const u8 *body, u32 at, u32 end, u32 count, u3
             if (bits > width * 8)
                 wrong = DELTA_WIDTH;
             else if (wanted && place + ((u64)bits * taken + 7) / 8 > end)
-                wrong = DELTA_BYTES;
+                wrong = DELTA_SHORT;
             u32 wrongs = __ballot_sync(ALL_LANES, wrong);
             if (wrongs) return __shfl_sync(ALL_LANES, wrong, __ffs(wrongs) - 1);
             u64 next = done + (u64)mini * LANES;
@@ -64,14 +67,19 @@ static __device__ u32 walk_blocks(const u8 *body, u32 at, u32 end, u32 count, u3
                 tile += __popc(__ballot_sync(ALL_LANES, here));
             }
             done = after;
-            // If anything follows, it was all there.
-            at = (u32)(at + all < end ? at + all : end);
+            // Of numbers, the last block may be cut. If one follows, all was there.
+            if (at + all > end) {
+                if (whole) return DELTA_SHORT;
+                all = end - at;
+            }
+            at += (u32)all;
         }
     }
+    if (lane == 0) blocks->end = at;
     return 0;
 }
 
-KERNEL(delta_walk, THREADS)(const DeltaJob *work) {
+KERNEL_WITH(delta_walk, THREADS, 6)(const DeltaJob *work) {
     const Job *job = &work->job;
     u32 lane = threadIdx.x % LANES;
     u64 warps = thread_count() / LANES;
@@ -79,11 +87,15 @@ KERNEL(delta_walk, THREADS)(const DeltaJob *work) {
         const Stream *stream = &work->streams[index];
         const Page *page = &job->pages[stream->page];
         Found *found = &job->found[stream->page];
-        Checkpoint *checkpoints = work->checkpoints + stream->tiles;
-        u32 count = (page->entries + TILE - 1) / TILE;
-        for (u32 tile = lane; tile < count; tile += LANES) checkpoints[tile].stream = (u32)index;
-        if (found->failed) continue;
-        u32 wrong = walk_blocks(page->body, found->section, page->len, found->values, stream->width, &work->blocks[index], checkpoints);
+        if (stream->kind == NEXT_LENGTHS) continue;
+        u32 tiles = (page->entries + TILE - 1) / TILE, at = found->section, wrong = 0;
+        bool failed = found->failed;
+        for (u64 next = index; next < work->stream_count; next++, stream++) {
+            if (next > index && stream->kind != NEXT_LENGTHS) break;
+            Checkpoint *checkpoints = work->checkpoints + stream->tiles;
+            for (u32 tile = lane; tile < tiles; tile += LANES) checkpoints[tile].stream = (u32)next;
+            if (!failed && !wrong) wrong = walk_blocks(page, at, found->values, stream, &work->blocks[next], checkpoints);
+        }
         __syncwarp();
         if (wrong && lane == 0) {
             found->failed = 1;

@@ -13,13 +13,22 @@ struct Stream {
     u64 tiles;   // its first tile in the table of those of streams
     u32 page;    // in the table of pages
     u32 width;   // bytes of a value: 4 or 8
+    u32 kind;
+    u32 unused;
 };
+
+// NUMBERS may be more than the values of the page, as many as its rows, and the last block cut behind the last that is wanted; so does the
+// `parquet` crate take them, and the check of pages before it. LENGTHS have to be as many as values, and something follows; NEXT_LENGTHS are
+// the same behind the stream before in the table.
+enum Kind { NUMBERS = 0, LENGTHS = 1, NEXT_LENGTHS = 2 };
 
 // What is found of a stream.
 struct Blocks {
     u64 first;  // its first value
     u32 minis;  // miniblocks of a block
     u32 mini;   // deltas of a miniblock
+    u32 end;    // LENGTHS: what follows the stream in the body
+    u32 unused;
 };
 
 // 1,024 values of a stream, and the deltas behind each of them: where the first of these is. Nothing of that is known where there are none.

@@ -34,13 +34,13 @@
 //! | columns | flat: not in structs, lists or maps; required or optional |
 //! | physical types | BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE, FIXED_LEN_BYTE_ARRAY of any length but 0 |
 //! | Arrow types | all that the `parquet` crate makes of these but dictionaries: integers of 8 to 64 bits, floats of 16 to 64, dates, times, timestamps, durations, intervals, decimals of 32 to 256 bits, `FixedSizeBinary` |
-//! | encodings | PLAIN, both dictionary encodings, also mixed with PLAIN in a chunk; RLE of booleans; BYTE_STREAM_SPLIT; DELTA_BINARY_PACKED |
+//! | encodings | PLAIN, both dictionary encodings, also mixed with PLAIN in a chunk; RLE of booleans; BYTE_STREAM_SPLIT; DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY of strings and binaries |
 //! | pages | versions 1 and 2, with and without checksums, which the host compares |
 //! | rows | whole row groups |
 //!
 //! | decoded by the host | because |
 //! |---|---|
-//! | strings and binaries, and dictionaries of them; structs, lists, maps; DELTA encodings of strings | there are no kernels for them yet |
+//! | strings and binaries, and dictionaries of them; structs, lists, maps; DELTA_BYTE_ARRAY of FIXED_LEN_BYTE_ARRAY, and of decimals | there are no kernels for them yet |
 //! | scans with a predicate; row groups of which only some rows are wanted | the host evaluates and cuts |
 //! | chunks with anything odd: levels in BIT_PACKED, pages without entries before others, sizes that their headers do not have right, bytes behind the last value | the kernels take nothing that the `parquet` crate might not |
 //! | columns of less than 64 KiB in a row group, unless `Processor::Gpu` is asked for | a launch costs more; this figure was not measured |

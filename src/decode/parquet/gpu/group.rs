@@ -115,7 +115,10 @@ impl Groups {
         for chunk in &chunks {
             needed = needed.saturating_add(match &chunk.plan {
                 Some(Planned {
-                    chunk, shape, text: own, ..
+                    chunk,
+                    shape,
+                    text: own,
+                    ..
                 }) => {
                     text = text.saturating_add(*own);
                     let output = shape.bytes(group.count, *own);

@@ -228,6 +228,7 @@ fn checked_dictionary(
 fn encoding_of(shape: &LeafShape, kind: Type, encoding: Stored) -> Result<Encoding, String> {
     let is_boolean = shape.values == Values::Boolean;
     let is_bytes = matches!(shape.values, Values::Bytes { .. });
+    let is_text = is_bytes && shape.convert == Convert::Same;
     // The crate has it for INT96 neither.
     let is_split = !is_boolean && !is_bytes && !matches!(shape.convert, Convert::Int96 { .. });
     match encoding {
@@ -243,6 +244,8 @@ fn encoding_of(shape: &LeafShape, kind: Type, encoding: Stored) -> Result<Encodi
         Stored::DELTA_BINARY_PACKED if matches!(kind, Type::INT32 | Type::INT64) => {
             Ok(Encoding::DeltaBinaryPacked)
         }
+        Stored::DELTA_LENGTH_BYTE_ARRAY if is_text => Ok(Encoding::DeltaLengthByteArray),
+        Stored::DELTA_BYTE_ARRAY if is_text => Ok(Encoding::DeltaByteArray),
         other => Err(format!("the encoding {other}")),
     }
 }
