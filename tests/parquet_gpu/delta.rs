@@ -13,6 +13,7 @@ use parquet::file::properties::{
     DeltaBinaryPackedEncoderOptions, EnabledStatistics, WriterProperties, WriterPropertiesBuilder,
     WriterVersion,
 };
+use parquet::file::reader::{FileReader, SerializedFileReader};
 
 use crate::cuda::{nothing_left, session};
 use crate::generated::all_by_gpu;
@@ -199,6 +200,40 @@ fn strings_in_every_layout_and_version() {
         }
     }
     nothing_left(&session);
+}
+
+/// Dictionaries that are full after few values: pages of deltas follow pages of indices, as writers of the second version make them.
+#[test]
+fn deltas_behind_indices() {
+    let session = session("eager");
+    {
+        let files = [
+            (Encoding::DELTA_BINARY_PACKED, integers(400, &NULLS)),
+            (Encoding::DELTA_LENGTH_BYTE_ARRAY, strings(400)),
+            (Encoding::DELTA_BYTE_ARRAY, strings(400)),
+        ];
+        for (encoding, batch) in files {
+            let set = deltas(WriterVersion::PARQUET_2_0)
+                .set_encoding(encoding)
+                .set_dictionary_enabled(true)
+                .set_dictionary_page_size_limit(150)
+                .set_data_page_row_count_limit(30)
+                .set_write_batch_size(10)
+                .set_max_row_group_row_count(Some(200));
+            let file = written(&batch, set.build());
+            let used = encodings(&file, 0);
+            assert!(used.contains(&encoding) && used.contains(&Encoding::RLE_DICTIONARY));
+            both(&format!("{encoding} behind indices"), &file);
+        }
+    }
+    nothing_left(&session);
+}
+
+/// The encodings of a column.
+fn encodings(file: &Bytes, column: usize) -> Vec<Encoding> {
+    let reader = SerializedFileReader::new(file.clone()).unwrap();
+    let group = reader.metadata().row_group(0);
+    group.column(column).encodings().collect()
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Tables of what is to be done, up to eleven launches, and one wait for what they found; for strings six launches and one wait more.
+//! Tables of what is to be done, up to eleven launches, and one wait for what they found; for strings six launches and one wait more, and nine
+//! where their lengths are deltas.
 #![allow(unsafe_code)]
 
 use std::borrow::Cow;
