@@ -40,3 +40,5 @@ mod reads;
 mod support;
 #[path = "cuda/weights.rs"]
 mod weights;
+#[path = "cuda/words.rs"]
+mod words;

@@ -22,6 +22,8 @@ mod generated;
 mod mutations;
 #[path = "parquet_gpu/scans.rs"]
 mod scans;
+#[path = "parquet_gpu/strings.rs"]
+mod strings;
 #[path = "parquet_gpu/support.rs"]
 mod support;
 #[path = "parquet_corpus/table.rs"]

@@ -6,6 +6,7 @@ use feedwater::cuda::columns::{Convert, Encoding, Outcome, Values};
 use feedwater::cuda::{Device, DeviceOptions};
 
 use super::pages::{Arena, Random, Shape, Style};
+use super::words::{KIND, Kind, Words, column};
 use super::{Way, on_the_device, work};
 
 /// Rows of a page. Writers make pages of 1 MiB, which is as many numbers of 8 bytes.
@@ -70,6 +71,39 @@ fn kinds() -> Vec<(&'static str, Shape)> {
     ]
 }
 
+/// Strings of a page: 1 MiB of those of 16 bytes, with their lengths.
+const TEXTS: usize = 52_428;
+
+/// Strings of 16 bytes on average.
+fn texts() -> Vec<(&'static str, Kind)> {
+    let plain = Kind { len: 21, ..KIND };
+    let dictionary = Kind {
+        encodings: &[Encoding::Dictionary],
+        bits: 9,
+        ..plain
+    };
+    vec![
+        ("strings of 16 bytes", plain),
+        (
+            "strings of 16 bytes, nullable",
+            Kind {
+                nullable: true,
+                valid: 200,
+                ..plain
+            },
+        ),
+        (
+            "strings of 16 bytes, not ASCII",
+            Kind {
+                words: Words::Unicode,
+                len: 8,
+                ..plain
+            },
+        ),
+        ("dictionary of strings", dictionary),
+    ]
+}
+
 /// Each kind, with outputs of up to `len` bytes; `plain` makes the way that it is compared with.
 pub(crate) fn columns(
     gpu: &Arc<Device>,
@@ -79,10 +113,25 @@ pub(crate) fn columns(
     json: &mut String,
 ) {
     let pages = (len / (8 * ROWS)).max(1);
-    for (name, shape) in kinds() {
+    let shapes = kinds().into_iter().map(|(name, shape)| (name, Ok(shape)));
+    let texts = texts().into_iter().map(|(name, kind)| (name, Err(kind)));
+    for (name, what) in shapes.chain(texts) {
         // One page, many times over, so that none is in a cache because of another.
         let mut arena = Arena::default();
-        arena.column(shape, &[ROWS as usize], &mut Random::new(1));
+        let random = &mut Random::new(1);
+        let each = match what {
+            Ok(shape) => {
+                arena.column(shape, &[ROWS as usize], random);
+                match shape.values {
+                    Values::Boolean => ROWS / 8,
+                    _ => ROWS * 8,
+                }
+            }
+            Err(kind) => {
+                column(&mut arena, kind, &[TEXTS], random);
+                TEXTS as u64 * 16
+            }
+        };
         let mut column = arena.columns.remove(0);
         let page = column.pages.remove(0);
         let body = arena.bytes[page.body.start as usize..page.body.end as usize].to_vec();
@@ -99,10 +148,7 @@ pub(crate) fn columns(
         let columns = [column];
         let read = arena.bytes.len() as u64;
         let there = on_the_device(gpu, arena.bytes);
-        let output = match shape.values {
-            Values::Boolean => pages * ROWS / 8,
-            Values::Fixed { .. } | Values::Bytes { .. } => pages * ROWS * 8,
-        };
+        let output = pages * each;
         let decode = |gpu: Arc<Device>, by: &str| {
             let (there, columns) = (&there, &columns);
             Way::new(
@@ -114,7 +160,7 @@ pub(crate) fn columns(
             )
         };
         let mut ways = vec![plain(output.min(len)), decode(gpu.clone(), "")];
-        if shape.encoding == Encoding::DeltaBinaryPacked {
+        if matches!(what, Ok(shape) if shape.encoding == Encoding::DeltaBinaryPacked) {
             let options = DeviceOptions::default().tensor_sums(true);
             let other = options.open(gpu.ordinal()).unwrap();
             ways.push(decode(other, ", sums by tensor cores"));

@@ -18,6 +18,9 @@ mod columns;
 #[allow(dead_code)]
 mod pages;
 mod tfrecord;
+#[path = "../../tests/cuda/words.rs"]
+#[allow(dead_code)]
+mod words;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -10,6 +10,9 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use arrow_schema::DataType::{
+    Binary, Dictionary, LargeBinary, LargeList, LargeUtf8, List, Map, Utf8,
+};
 use feedwater::cuda::Device;
 use feedwater::{DeviceArray, Opened, Processor, parquet};
 
@@ -62,8 +65,21 @@ fn show(name: &str, column: &DeviceArray) {
         column.null_count(),
         column.bytes()
     );
-    for buffer in column.validity().into_iter().chain(column.buffers()) {
-        println!("    {} bytes at {:p}", buffer.len(), buffer.ptr());
+    if let Some(bitmap) = column.validity() {
+        println!("    validity: {} bytes at {:p}", bitmap.len(), bitmap.ptr());
+    }
+    let names: &[&str] = match column.data_type() {
+        Utf8 | LargeUtf8 | Binary | LargeBinary => &["offsets", "bytes"],
+        List(_) | LargeList(_) | Map(..) => &["offsets"],
+        Dictionary(..) => &["indices"],
+        _ => &["values"],
+    };
+    for (buffer, name) in column.buffers().iter().zip(names) {
+        println!("    {name}: {} bytes at {:p}", buffer.len(), buffer.ptr());
+    }
+    if let (Dictionary(..), [entries]) = (column.data_type(), column.children()) {
+        show(&format!("{name}, its entries"), entries);
+        return;
     }
     // A `DLManagedTensor`, for `torch.from_dlpack` and its kin, sharing the memory.
     match column.tensor() {

@@ -307,7 +307,7 @@ pub mod check {
     pub const NULLS: u32 = 32;
     /// The section of values is not as long as they are, or one of them is longer than what is left of it.
     pub const VALUES_LENGTH: u32 = 33;
-    /// No width of indices, or one above 32.
+    /// No width of indices, or one above 32, or above that of the indices that are kept.
     pub const BIT_WIDTH: u32 = 34;
     /// Something follows the last run that is wanted, and it is not padding by zeros.
     pub const TRAILING: u32 = 35;

@@ -13,9 +13,10 @@ use feedwater::cuda::columns::{Column, Convert, Encoding, Outcome, Values};
 use crate::kernels::put;
 use crate::pages::*;
 use crate::support::*;
+use crate::words::*;
 
 const ROWS: usize = 1 << 14;
-const KERNELS: [&str; 10] = [
+const KERNELS: [&str; 18] = [
     "walk",
     "rle",
     "ranks",
@@ -26,10 +27,71 @@ const KERNELS: [&str; 10] = [
     "delta_emit_tensor",
     "fixed",
     "booleans",
+    "strings_walk",
+    "strings_count",
+    "scan_reduce",
+    "scan_sums",
+    "scan_emit",
+    "strings_place",
+    "strings_decimals",
+    "strings_copy",
 ];
 
 /// What the name of a case ends with whose sums are made by tensor cores.
 const TENSOR: &str = "by tensor cores";
+
+fn texts() -> Vec<(&'static str, Kind)> {
+    use Encoding::{Dictionary, Plain};
+    // 16 bytes on average.
+    let plain = Kind { len: 21, ..KIND };
+    let nullable = Kind {
+        nullable: true,
+        valid: 200,
+        ..plain
+    };
+    let dictionary = Kind {
+        encodings: &[Dictionary],
+        bits: 9,
+        ..plain
+    };
+    let kept = Convert::Indices { to: 4 };
+    let decimals = Kind {
+        words: Words::Short(16),
+        convert: Convert::WidenBigEndian { to: 16 },
+        ..plain
+    };
+    vec![
+        ("strings of 16 bytes", plain),
+        ("strings of 16 bytes, nullable", nullable),
+        (
+            "strings of 16 bytes, not ASCII",
+            Kind {
+                words: Words::Unicode,
+                len: 8,
+                ..plain
+            },
+        ),
+        ("strings of 250 bytes", Kind { len: 333, ..plain }),
+        ("dictionary of strings", dictionary),
+        (
+            "dictionary of strings, mixed with PLAIN",
+            Kind {
+                encodings: &[Dictionary, Plain],
+                nullable: true,
+                valid: 200,
+                ..dictionary
+            },
+        ),
+        (
+            "dictionary of strings, kept",
+            Kind {
+                convert: kept,
+                ..dictionary
+            },
+        ),
+        ("decimals of any length", decimals),
+    ]
+}
 
 fn cases() -> Vec<(&'static str, Shape)> {
     let eight = Shape {
@@ -122,16 +184,32 @@ fn cases() -> Vec<(&'static str, Shape)> {
 }
 
 /// The least that the stages have to move: pages and output; runs once more, as their ends are found before their values are; and bits of
-/// rows that are not null once more, as they are found before values get to their rows. Pages of deltas are read twice, as sums of parts come
-/// before values; and their values, where they do not stay where they are made, are written and read once more.
+/// rows that are not null once more, as they are found before values get to their rows. Pages of strings twice, as their lengths lead from
+/// one to the next; and where each begins on its page and in the output, which is found before bytes are copied. Pages of deltas twice, as
+/// sums of parts come before values; and their values, where they do not stay where they are made, are written and read once more.
 fn least(arena: &[u8], column: &Column, outcome: &Outcome) -> u64 {
     let Outcome::Done(done) = outcome else {
         panic!("{outcome:?}");
     };
+    let is_text = matches!(column.values, Values::Bytes { .. });
     let mut all = done.values.len() as u64;
+    for strings in [Some(done), done.dictionary.as_deref()]
+        .into_iter()
+        .flatten()
+    {
+        if let Some(offsets) = &strings.offsets {
+            all += 2 * offsets.len() as u64 + 8 * strings.rows;
+        }
+    }
+    if let Some(entries) = &done.dictionary {
+        all += entries.values.len() as u64;
+    }
+    if is_text && matches!(column.convert, Convert::WidenBigEndian { .. }) {
+        all += 8 * done.rows;
+    }
     all += 2 * done.validity.as_ref().map_or(0, |bits| bits.len() as u64);
     if let Some((range, _)) = &column.dictionary {
-        all += range.end - range.start;
+        all += (range.end - range.start) * if is_text { 2 } else { 1 };
     }
     for page in &column.pages {
         let len = page.body.end - page.body.start;
@@ -142,6 +220,7 @@ fn least(arena: &[u8], column: &Column, outcome: &Outcome) -> u64 {
         };
         let runs = match page.encoding {
             Encoding::Dictionary | Encoding::Rle | Encoding::DeltaBinaryPacked => len,
+            _ if is_text => len,
             _ => levels,
         };
         all += len + runs;
@@ -159,14 +238,20 @@ fn instructions_and_bytes_of_each_value_are_those_of_the_table() {
     }
     let per_value = |count: u64| count as f64 / ROWS as f64;
     let mut table = String::from("case\tkernel\tinstructions\tblock\tlaunch\tleast\n");
-    for (name, shape) in cases() {
+    let shapes = cases().into_iter().map(|(name, shape)| (name, Ok(shape)));
+    let texts = texts().into_iter().map(|(name, kind)| (name, Err(kind)));
+    for (name, what) in shapes.chain(texts) {
         let mut session = session("eager");
         session.set("TRAFFIC", "on");
         {
             let options = DeviceOptions::default().tensor_sums(name.ends_with(TENSOR));
             let gpu = options.open(0).unwrap();
             let mut arena = Arena::default();
-            arena.column(shape, &[ROWS / 2, ROWS / 2], &mut Random::new(1));
+            let (pages, random) = ([ROWS / 2; 2], &mut Random::new(1));
+            match what {
+                Ok(shape) => arena.column(shape, &pages, random),
+                Err(kind) => column(&mut arena, kind, &pages, random),
+            }
             let there = put(&gpu, &arena.bytes, 0);
             let outcomes = gpu.columns(&there, &arena.columns).unwrap();
             let mut all = 0;

@@ -75,7 +75,7 @@ for part in "${parts[@]}"; do
         fi
         for tool in memcheck racecheck initcheck synccheck; do
             for program in "${programs[@]}"; do
-                for name in $(tests "$program" '^kernels::|^columns::(all_lengths|what_is_wrong)'); do
+                for name in $(tests "$program" '^kernels::|^columns::(strings::)?(all_lengths|what_is_wrong)'); do
                     one "$tool" "$program $name" 90 compute-sanitizer --tool "$tool" --error-exitcode 9 "$folder/$program" --exact "$name"
                 done
             done

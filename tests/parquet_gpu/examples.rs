@@ -12,6 +12,7 @@ use software_cuda_preload::{Device as On, enable};
 use tempfile::TempDir;
 
 use crate::common::example::example;
+use crate::strings::strings;
 use crate::tables::{Nulls, flat, other, written};
 
 /// What it writes to the standard output and the standard error, if it is content with itself.
@@ -52,6 +53,7 @@ fn a_file_is_converted_to_the_same_by_either() {
     for (name, batch) in [
         ("flat", flat(300, &[Nulls::Required, Nulls::Some])),
         ("other", other(500)),
+        ("strings", strings(300, &[Nulls::Required, Nulls::Some])),
     ] {
         let set = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
@@ -63,13 +65,15 @@ fn a_file_is_converted_to_the_same_by_either() {
         let (gpu, said) = converted(&dir, "gpu", &input);
         assert!(host == gpu, "{name}");
         assert_eq!(host.num_rows(), batch.num_rows());
-        let column = if name == "flat" {
-            "i64_Some: 2"
-        } else {
-            "ids: 3"
+        let columns = match name {
+            "flat" => &["i64_Some: 2"][..],
+            "strings" => &["utf8_Some: 2", "large_binary_Required: 2"],
+            _ => &["ids: 3", "texts: 3", "words: 3"],
         };
-        let by_gpu = format!("{column} row groups by the GPU, 0 by the host");
-        assert!(said.contains(&by_gpu), "{said}");
+        for column in columns {
+            let by_gpu = format!("{column} row groups by the GPU, 0 by the host");
+            assert!(said.contains(&by_gpu), "{said}");
+        }
     }
 }
 
@@ -86,6 +90,10 @@ fn what_others_can_take_is_shown() {
         "batch 0: 100 rows\n",
         "ids: 100 of Int64, 0 nulls, 800 bytes on the device\n",
         "as a tensor: DlTensor(0x",
+        "texts: 100 of Utf8, 17 nulls, ",
+        "    offsets: 404 bytes at 0x",
+        "words: 100 of Dictionary(Int32, Utf8), 0 nulls, 419 bytes on the device\n",
+        "  words, its entries: 3 of Utf8, 0 nulls, 19 bytes on the device\n",
         "as an ArrowDeviceArray",
         "ids: 1 row groups by the GPU, 0 by the host",
     ] {

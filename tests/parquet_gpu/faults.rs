@@ -1,5 +1,9 @@
 //! Calls of the driver that fail, and memory that there is not: the values, or a typed error; and nothing left.
 
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::Schema;
 use bytes::Bytes;
 use feedwater::cuda::{Device, DeviceOptions};
 use feedwater::{Error, ErrorKind, Processor, Result};
@@ -8,6 +12,7 @@ use parquet::file::properties::WriterProperties;
 use software_cuda_preload::Session;
 
 use crate::cuda::{is_software, nothing_left, session};
+use crate::strings::strings;
 use crate::support::{by_host, on_device, whole};
 use crate::tables::{Nulls, flat, other, written};
 
@@ -15,11 +20,16 @@ fn file() -> Bytes {
     let set = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
         .set_max_row_group_row_count(Some(40));
-    let batch = flat(70, &[Nulls::Some]).project(&[0, 3, 11]).unwrap();
+    let numbers = flat(70, &[Nulls::Some]).project(&[0, 3, 11]).unwrap();
+    let texts = strings(70, &[Nulls::Some]).project(&[0]).unwrap();
+    let fields = [numbers.schema(), texts.schema()];
+    let schema = Schema::try_merge(fields.map(|schema| (*schema).clone())).unwrap();
+    let columns = [numbers.columns(), texts.columns()].concat();
+    let batch = RecordBatch::try_new(Arc::new(schema), columns).unwrap();
     written(&batch, set.build())
 }
 
-fn scenario(file: &Bytes) -> Result<arrow_array::RecordBatch> {
+fn scenario(file: &Bytes) -> Result<RecordBatch> {
     let gpu = Device::open(0)?;
     Ok(on_device(&gpu, file, Processor::Gpu, &whole)?.0)
 }
@@ -90,7 +100,7 @@ fn what_does_not_fit_is_divided() {
         let right = by_host(&file, &whole).unwrap();
         let gpu = DeviceOptions::default().chunk(1 << 16).open(0).unwrap();
         let reader = feedwater::MemoryReader::new(file);
-        let scan = feedwater::parquet::scan(std::sync::Arc::new(reader)).on_device(&gpu);
+        let scan = feedwater::parquet::scan(Arc::new(reader)).on_device(&gpu);
         let mut batches = scan
             .processor(Processor::Gpu)
             .memory(64 << 10)

@@ -14,21 +14,21 @@ use crate::support::{Agreed, agree, whole};
 use crate::tables::{NULLS, Nulls, flat, written};
 
 /// Small enough for an interpreter, and of several pages and row groups.
-const ROWS: usize = 330;
-const GROUPS: u64 = 2;
+pub(crate) const ROWS: usize = 330;
+pub(crate) const GROUPS: u64 = 2;
 
-fn base() -> WriterPropertiesBuilder {
+pub(crate) fn base() -> WriterPropertiesBuilder {
     WriterProperties::builder()
         .set_data_page_row_count_limit(70)
         .set_write_batch_size(10)
         .set_max_row_group_row_count(Some(200))
 }
 
-fn versions() -> [WriterVersion; 2] {
+pub(crate) fn versions() -> [WriterVersion; 2] {
     [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0]
 }
 
-fn codecs() -> [Compression; 7] {
+pub(crate) fn codecs() -> [Compression; 7] {
     [
         Compression::UNCOMPRESSED,
         Compression::SNAPPY,
@@ -41,7 +41,7 @@ fn codecs() -> [Compression; 7] {
 }
 
 /// This encoding where there is no dictionary; booleans have PLAIN, and RLE in the second version.
-fn encoded(
+pub(crate) fn encoded(
     set: WriterPropertiesBuilder,
     batch: &RecordBatch,
     encoding: Encoding,

@@ -7,6 +7,8 @@ use parquet::basic::{Compression, Encoding};
 use parquet::file::properties::{WriterProperties, WriterVersion};
 
 use crate::cuda::{nothing_left, session};
+use crate::generated::encoded;
+use crate::strings::strings;
 use crate::support::{Agreed, agree, whole};
 use crate::tables::{Nulls, flat, written};
 
@@ -84,12 +86,36 @@ fn files() -> Vec<Vec<u8>> {
     let files = sets
         .into_iter()
         .map(|set| written(&batch, set.build()).to_vec());
-    files.collect()
+    // Strings have lengths on their pages, which lead from one to the next.
+    let texts = strings(48, &[Nulls::Some]);
+    let small = |set: parquet::file::properties::WriterPropertiesBuilder| {
+        encoded(
+            set.set_dictionary_page_size_limit(90),
+            &texts,
+            Encoding::PLAIN,
+        )
+    };
+    let sets = [
+        base(),
+        v2(),
+        encoded(
+            base().set_dictionary_enabled(false),
+            &texts,
+            Encoding::PLAIN,
+        ),
+        encoded(v2().set_dictionary_enabled(false), &texts, Encoding::PLAIN),
+        small(base()),
+        small(v2().set_compression(Compression::SNAPPY)),
+    ];
+    let texts = sets
+        .into_iter()
+        .map(|set| written(&texts, set.build()).to_vec());
+    files.chain(texts).collect()
 }
 
 #[test]
 fn in_pages() {
-    const ROUNDS: usize = 240;
+    const ROUNDS: usize = 480;
     const SEED: u64 = 0x5eed_0007;
     let session = session("eager");
     {

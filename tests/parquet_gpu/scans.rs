@@ -28,10 +28,14 @@ fn some_columns_groups_and_rows() {
         let (gpu, file) = (Device::open(0).unwrap(), file());
         let ids = agree(&gpu, "ids", &file, &|scan| scan.columns(["ids"]));
         assert_eq!(ids.counts(), (4, 0));
-        let mixed = agree(&gpu, "ids and texts", &file, &|scan| {
-            scan.columns(["texts", "ids"])
+        let mixed = agree(&gpu, "ids and lists", &file, &|scan| {
+            scan.columns(["lists", "ids"])
         });
         assert_eq!(mixed.counts(), (4, 4));
+        let both = agree(&gpu, "ids and texts", &file, &|scan| {
+            scan.columns(["texts", "ids"])
+        });
+        assert_eq!(both.counts(), (8, 0));
         let groups = agree(&gpu, "groups", &file, &|scan| scan.row_groups([3, 1]));
         let Agreed::Rows(rows, report) = &groups else {
             panic!();
@@ -43,7 +47,7 @@ fn some_columns_groups_and_rows() {
             "{text}"
         );
         assert!(
-            text.contains("2: its values have lengths of their own"),
+            text.contains("texts: 2 row groups by the GPU, 0 by the host"),
             "{text}"
         );
         // Whole row groups, and parts of some.
@@ -112,14 +116,11 @@ fn who_decodes_is_chosen_and_said() {
             .map(|column| column.host_because.as_deref())
             .collect();
         assert_eq!(why[0], None);
-        assert_eq!(why[1], Some("its values have lengths of their own"));
+        assert_eq!(why[1], None);
         assert_eq!(why[2], Some("it is nested"));
         let text = plan.to_string();
         assert!(text.contains("\nids: by the GPU"), "{text}");
-        assert!(
-            text.ends_with("words: by the host, because its values have lengths of their own"),
-            "{text}"
-        );
+        assert!(text.ends_with("words: by the GPU"), "{text}");
     }
     nothing_left(&session);
 }

@@ -35,7 +35,7 @@ pub(crate) enum Nulls {
 pub(crate) const NULLS: [Nulls; 4] = [Nulls::Required, Nulls::None, Nulls::Some, Nulls::All];
 
 impl Nulls {
-    fn has(self, row: usize) -> bool {
+    pub(crate) fn has(self, row: usize) -> bool {
         match self {
             Nulls::Required | Nulls::None => true,
             // Runs and single ones.
@@ -146,7 +146,7 @@ pub(crate) fn flat(rows: usize, ways: &[Nulls]) -> RecordBatch {
     RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).unwrap()
 }
 
-/// Columns that the host decodes: strings, their dictionaries, lists.
+/// Numbers, strings, lists, which the host decodes, and dictionaries.
 pub(crate) fn other(rows: usize) -> RecordBatch {
     let texts = (0..rows).map(|row| (row % 6 != 0).then(|| format!("text {}", row % 19)));
     let mut lists = ListBuilder::new(StringBuilder::new());

@@ -207,13 +207,17 @@ impl<'a> Decoding<'a> {
     fn describe(&self, words: &mut Words, arena: u64, error: u64, nulls: u64) {
         let column = &self.column;
         let (dictionary, entries) = match &column.dictionary {
+            Some((_, entries)) if matches!(column.convert, Convert::Indices { .. }) => {
+                (0, *entries as u32)
+            }
             Some((range, entries)) => (arena + range.start, *entries as u32),
             None => (0, 0),
         };
         let output = column.output_width().unwrap_or(0);
         let width = match (column.values, column.convert) {
             (Values::Fixed { width }, _) => width,
-            (Values::Bytes { .. }, Convert::Indices { to }) => to,
+            // Of what is at 0 with one byte each, an index is the address.
+            (Values::Bytes { .. }, Convert::Indices { .. }) => 1,
             (Values::Boolean | Values::Bytes { .. }, _) => 0,
         };
         let (convert, argument) = match column.convert {

@@ -2,9 +2,11 @@
 
 use std::ops::Range;
 
+use self::strings::{dictionary, is_text, joined, lengths};
 use super::{Column, Convert, Encoding, Page, Values, check};
 
 mod delta;
+mod strings;
 
 /// What came of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,52 +142,6 @@ fn column(arena: &[u8], column: &Column) -> Result<HostOutcome, (u32, u32)> {
     })
 }
 
-fn is_text(bytes: &[u8]) -> bool {
-    std::str::from_utf8(bytes).is_ok()
-}
-
-/// Values one after the other, and where each begins.
-fn joined<'a>(values: impl Iterator<Item = &'a [u8]>) -> (Vec<u64>, Vec<u8>) {
-    let (mut offsets, mut bytes) = (vec![0], Vec::new());
-    for value in values {
-        bytes.extend_from_slice(value);
-        offsets.push(bytes.len() as u64);
-    }
-    (offsets, bytes)
-}
-
-/// The entries of the dictionary page, as far as there is one.
-fn dictionary<'a>(
-    part: &impl Fn(&Range<u64>) -> &'a [u8],
-    column: &Column,
-) -> Option<Vec<Vec<u8>>> {
-    let Some((range, count)) = &column.dictionary else {
-        return Some(Vec::new());
-    };
-    match column.values {
-        Values::Boolean => Some(Vec::new()),
-        Values::Fixed { width } => Some(
-            part(range)
-                .chunks(width as usize)
-                .map(<[u8]>::to_vec)
-                .collect(),
-        ),
-        Values::Bytes { .. } => lengths(part(range), *count as usize),
-    }
-}
-
-/// `count` values, each behind its length, and nothing else.
-fn lengths(mut section: &[u8], count: usize) -> Option<Vec<Vec<u8>>> {
-    let mut values = Vec::new();
-    for _ in 0..count {
-        let (len, rest) = section.split_first_chunk::<4>()?;
-        let (value, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
-        values.push(value.to_vec());
-        section = rest;
-    }
-    section.is_empty().then_some(values)
-}
-
 /// The rows of a page: the bytes of each value, one of 0 or 1 for a boolean.
 fn page_rows(
     body: &[u8],
@@ -225,7 +181,7 @@ fn page_rows(
         section,
         count,
         dictionary,
-        column.values,
+        column,
         (page.encoding, page.entries),
     )?;
     if let (Values::Bytes { .. }, Convert::WidenBigEndian { to }) = (column.values, column.convert)
@@ -245,10 +201,10 @@ fn values(
     section: &[u8],
     count: usize,
     dictionary: &[Vec<u8>],
-    values: Values,
+    column: &Column,
     (encoding, entries): (Encoding, u64),
 ) -> Result<Vec<Vec<u8>>, u32> {
-    if values == Values::Boolean {
+    if column.values == Values::Boolean {
         let bits = match encoding {
             Encoding::Rle => {
                 let (len, rest) = section.split_at_checked(4).ok_or(check::VALUES_LENGTH)?;
@@ -269,7 +225,11 @@ fn values(
     }
     if encoding == Encoding::Dictionary {
         let (bits, stream) = section.split_first().ok_or(check::BIT_WIDTH)?;
-        if *bits > 32 {
+        let most = match column.convert {
+            Convert::Indices { to } => (to * 8).min(32),
+            _ => 32,
+        };
+        if u32::from(*bits) > most {
             return Err(check::BIT_WIDTH);
         }
         let indices = all_runs(stream, u32::from(*bits), count)?;
@@ -278,7 +238,7 @@ fn values(
         return found.ok_or(check::INDEX);
     }
     let delta = |why| check::DELTA | why;
-    let Values::Fixed { width } = values else {
+    let Values::Fixed { width } = column.values else {
         return match encoding {
             Encoding::DeltaLengthByteArray => delta::strings(section, count).map_err(delta),
             Encoding::DeltaByteArray => delta::prefixed(section, count).map_err(delta),

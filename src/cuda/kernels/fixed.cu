@@ -50,6 +50,8 @@ static __device__ u64 converted(const Job *job, const Column *column, Value valu
         return byte_of(value, width - 1) & 0x80 ? ALL_LANES : 0;
     }
     case WIDEN_BIG_ENDIAN: return turned(value, width, number * 4);
+    // Of a dictionary at 0 with entries of a byte.
+    case INDICES: return value.at;
     case DAYS: return (u64)((i64)(int)word_of(job, value, 0) * 86400000);
     default: {
         // INT96. Past the range it wraps around.
@@ -132,12 +134,10 @@ KERNEL_WITH(fixed, THREADS, 8)(const Job *job) {
                     value.at = section + tile->base + rank;
                     value.stride = found->values;
                 }
-                if (!there)
-                    report(column, page, INDEX);
-                else if (column->convert == INDICES)
-                    result = rows.values[rank];
-                else
+                if (there)
                     result = converted(job, column, value, at - row * units);
+                else
+                    report(column, page, INDEX);
             }
             store(output, unit, at, result);
         }

@@ -211,18 +211,27 @@ WIDE_KERNEL(strings_place)(const StringJob *strings) {
 static __device__ u64 some_bytes(const Job *job, u64 from, u32 count) {
     u64 word = from & ~3ull;
     u32 skew = (u32)(from & 3), shift = skew * 8;
-    u32 a = word_at(job, word), b = 0, c = 0;
-    if (skew + count > 4) b = word_at(job, word + 4);
-    if (skew + count > 8) c = word_at(job, word + 8);
+    bool second = skew + count > 4, third = skew + count > 8;
+    u32 a, b = 0, c = 0;
+    if (word >= job->floor && word + 12 <= job->ceiling) {
+        const u32 *words = (const u32 *)word;
+        a = words[0];
+        if (second) b = words[1];
+        if (third) c = words[2];
+    } else {
+        a = word_at(job, word);
+        if (second) b = word_at(job, word + 4);
+        if (third) c = word_at(job, word + 8);
+    }
     u64 bytes = __funnelshift_r(a, b, shift) | (u64)__funnelshift_r(b, c, shift) << 32;
     return count < 8 ? bytes & ((1ull << count * 8) - 1) : bytes;
 }
 
-// The number of the last of `count` + 1 ascending numbers that is not above `most`; the first one is not.
-template <typename At> static __device__ u64 last_at(u64 low, u64 high, u64 most, At at) {
+// The last of ascending numbers, from `low` to before `high`, that is not above `most`; the first one is not.
+template <typename Number, typename At> static __device__ Number last_at(Number low, Number high, Number most, At at) {
 #pragma unroll 1
     while (high - low > 1) {
-        u64 middle = low + (high - low) / 2;
+        Number middle = low + (high - low) / 2;
         if (at(middle) <= most)
             low = middle;
         else
@@ -237,12 +246,12 @@ WIDE_KERNEL(strings_copy)(const StringJob *strings) {
     __shared__ u32 places[TILE];      // of their first byte there
     const Job *job = &strings->job;
     for (u64 chunk = blockIdx.x; chunk < strings->chunks; chunk += gridDim.x) {
-        u64 number = last_at(0, strings->column_count, chunk, [&](u64 at) { return strings->strings[at].chunk; });
+        u64 number = last_at<u64>(0, strings->column_count, chunk, [&](u64 at) { return strings->strings[at].chunk; });
         const Strings *text = &strings->strings[number];
         const Column *column = &job->columns[number];
         u64 zero = strings->before[text->tile], all = strings->before[text->tile_end] - zero;
         u64 begin = (chunk - text->chunk) * CHUNK, end = begin + CHUNK < all ? begin + CHUNK : all;
-        u64 index = last_at(text->tile, text->tile_end, begin + zero, [&](u64 at) { return strings->before[at]; });
+        u64 index = last_at<u64>(text->tile, text->tile_end, begin + zero, [&](u64 at) { return strings->before[at]; });
         for (; index < text->tile_end && strings->before[index] - zero < end; index++) {
             u64 tile_begin = strings->before[index] - zero, tile_end = strings->before[index + 1] - zero;
             if (tile_begin == tile_end) continue;
@@ -255,8 +264,8 @@ WIDE_KERNEL(strings_copy)(const StringJob *strings) {
             // Slots that have bytes in the part.
             u64 low = first, high = first + count;
             auto offset_at = [&](u64 slot) { return load_offset(text, slot); };
-            if (tile_begin < begin) low = last_at(low, high, begin, offset_at);
-            if (tile_end > end) high = last_at(low, high, end - 1, offset_at) + 1;
+            if (tile_begin < begin) low = last_at<u64>(low, high, begin, offset_at);
+            if (tile_end > end) high = last_at<u64>(low, high, end - 1, offset_at) + 1;
             u32 slots = (u32)(high - low);
             __syncthreads();
 #pragma unroll 1
@@ -271,7 +280,7 @@ WIDE_KERNEL(strings_copy)(const StringJob *strings) {
 #pragma unroll 1
             for (u32 piece = from / 8 * 8 + threadIdx.x * 8; piece < to; piece += THREADS * 8) {
                 u32 at = most(piece, from), stop = least(piece + 8, to);
-                u32 slot = (u32)last_at(0, slots, at, [&](u64 i) { return (u64)begins[i]; });
+                u32 slot = last_at<u32>(0, slots, at, [&](u32 i) { return begins[i]; });
                 u64 bytes = 0;
 #pragma unroll 1
                 while (at < stop) {
@@ -284,7 +293,8 @@ WIDE_KERNEL(strings_copy)(const StringJob *strings) {
                         u64 whole = load_offset(text, low + slot + 1) - offset;
                         bool wrong = false;
 #pragma unroll 1
-                        for (u32 i = 0; i < len; i++) wrong |= is_wrong((const u8 *)(source - past), whole, past + i);
+                        for (u32 i = 0; i < len; i++)
+                            if (part >> (i * 8) & 0x80) wrong |= is_wrong((const u8 *)(source - past), whole, past + i);
                         if (wrong) atomicMin(column->error, page->number == ALL_LANES ? (u64)UTF8 : (u64)page->number << 32 | UTF8);
                     }
                     bytes |= part << ((at - piece) * 8);

@@ -41,11 +41,10 @@ static __device__ bool is_text(const Column *column) { return column->convert ==
 
 static __device__ bool is_part(u32 byte) { return (byte & 0xc0) == 0x80; }
 
-// Whether the byte at `at` of a value cannot be there in UTF-8 (RFC 3629): a first byte that its others do not follow, or another one that
-// no first byte is in front of.
+// Whether the byte at `at` of a value, which is not ASCII, cannot be there in UTF-8 (RFC 3629): a first byte that its others do not
+// follow, or another one that no first byte is in front of.
 static __device__ bool is_wrong(const u8 *value, u64 len, u64 at) {
     u32 byte = value[at];
-    if (byte < 0x80) return false;
     if (byte < 0xc0) {
         // The first byte says how many there are with it.
 #pragma unroll 1

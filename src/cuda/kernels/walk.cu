@@ -84,7 +84,7 @@ static __device__ u32 walk_levels(const Page *page, const Column *column, Found 
     return wrong ? LEVELS | wrong : 0;
 }
 
-static __device__ u32 walk_values(const Page *page, Found *found, Tile *tiles, u32 tile_count) {
+static __device__ u32 walk_values(const Page *page, const Column *column, Found *found, Tile *tiles, u32 tile_count) {
     u32 at = found->section, end = page->len, bits = 1, count = found->values;
     if (page->encoding == RLE) {
         if (end - at < 4) return VALUES_LENGTH;
@@ -95,7 +95,8 @@ static __device__ u32 walk_values(const Page *page, Found *found, Tile *tiles, u
     } else {
         if (at == end) return BIT_WIDTH;
         bits = page->body[at++];
-        if (bits > 32) return BIT_WIDTH;
+        // Indices that stay have to fit where they go.
+        if (bits > 32 || (column->convert == INDICES && bits > column->unit * 8)) return BIT_WIDTH;
     }
     if (threadIdx.x % LANES == 0) {
         found->bits = bits;
@@ -120,7 +121,7 @@ KERNEL(walk, THREADS)(const Job *job) {
             wrong = walk_levels(page, column, found, tiles, tile_count);
         } else {
             if (found->failed || (page->encoding != DICTIONARY && page->encoding != RLE)) continue;
-            wrong = walk_values(page, found, tiles, tile_count);
+            wrong = walk_values(page, column, found, tiles, tile_count);
         }
         __syncwarp();
         if (lane == 0) {

@@ -98,12 +98,12 @@ impl DeviceArray {
         self.validity.as_ref()
     }
 
-    /// Its other buffers: values; or offsets, and bytes; or, of lists, offsets.
+    /// Its other buffers: values; or offsets, and bytes; or, of lists, offsets; or, of dictionaries, indices.
     pub fn buffers(&self) -> &[DeviceBytes] {
         &self.buffers
     }
 
-    /// The arrays below it: the elements of lists, the fields of structs.
+    /// The arrays below it: the elements of lists, the fields of structs, the entries of dictionaries.
     pub fn children(&self) -> &[DeviceArray] {
         &self.children
     }

@@ -32,22 +32,26 @@
 //! | decoded by the GPU | as far as |
 //! |---|---|
 //! | columns | flat: not in structs, lists or maps; required or optional |
-//! | physical types | BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE, FIXED_LEN_BYTE_ARRAY of any length but 0 |
-//! | Arrow types | all that the `parquet` crate makes of these but dictionaries: integers of 8 to 64 bits, floats of 16 to 64, dates, times, timestamps, durations, intervals, decimals of 32 to 256 bits, `FixedSizeBinary` |
-//! | encodings | PLAIN, both dictionary encodings, also mixed with PLAIN in a chunk; RLE of booleans; BYTE_STREAM_SPLIT; DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY of strings and binaries |
+//! | physical types | BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE, BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY of any length but 0 |
+//! | Arrow types | of BYTE_ARRAY `Utf8`, `LargeUtf8`, `Binary`, `LargeBinary`, decimals of 128 and 256 bits, dictionaries of strings and binaries; of the others all that the `parquet` crate makes of them but dictionaries: integers of 8 to 64 bits, floats of 16 to 64, dates, times, timestamps, durations, intervals, decimals of 32 to 256 bits, `FixedSizeBinary` |
+//! | encodings | PLAIN, both dictionary encodings, also mixed with PLAIN in a chunk; RLE of booleans; BYTE_STREAM_SPLIT of fixed lengths; DELTA_BINARY_PACKED; DELTA_LENGTH_BYTE_ARRAY and DELTA_BYTE_ARRAY of strings and binaries |
+//! | UTF-8 | of each string and each entry of a dictionary of strings, as the host checks it |
+//! | dictionaries | their indices stay, and the entries are an array beside them, where the Arrow type is a dictionary: by the schema that the file has for Arrow, or that [`Scan::schema`] asks for; if all pages of the chunk have indices |
 //! | pages | versions 1 and 2, with and without checksums, which the host compares |
 //! | rows | whole row groups |
 //!
 //! | decoded by the host | because |
 //! |---|---|
-//! | strings and binaries, and dictionaries of them; structs, lists, maps; DELTA_BYTE_ARRAY of FIXED_LEN_BYTE_ARRAY, and of decimals | there are no kernels for them yet |
+//! | views of strings; structs, lists, maps; DELTA encodings of FIXED_LEN_BYTE_ARRAY and of decimals of any length | there are no kernels for them yet |
 //! | scans with a predicate; row groups of which only some rows are wanted | the host evaluates and cuts |
 //! | chunks with anything odd: levels in BIT_PACKED, pages without entries before others, sizes that their headers do not have right, bytes behind the last value | the kernels take nothing that the `parquet` crate might not |
+//! | columns that become dictionaries, of chunks with PLAIN pages | their values have to be looked up first |
 //! | columns of less than 64 KiB in a row group, unless `Processor::Gpu` is asked for | a launch costs more; this figure was not measured |
-//! | row groups that take more than half of the memory that may be used (`DeviceScan::memory`) | they come in smaller batches |
+//! | row groups that take more than half of the memory that may be used (`DeviceScan::memory`), or with more bytes of strings in a column than offsets of 32 bits can tell | they come in smaller batches |
 //!
 //! The device's memory is counted by rows and widths, and the decompressed pages of one row group; two row groups are decoded
-//! or wait at once.
+//! or wait at once. What strings take is known when the kernels have followed their lengths; before, it is what the footer or
+//! the dictionary tell.
 //!
 //! # What is not read
 //! These are [`UnsupportedFeature`](crate::ErrorKind::UnsupportedFeature), with the column and the offset of the page where it

@@ -3,6 +3,7 @@
 use feedwater::cuda::columns::Decoded;
 
 use super::*;
+use crate::words::*;
 
 /// Whether it has bytes of any length, which come out in more than one buffer.
 pub(super) fn is_one(column: &Column) -> bool {
@@ -47,135 +48,7 @@ pub(super) fn on_the_host(gpu: &Device, column: &Column, done: Decoded) -> HostO
     }
 }
 
-/// What values are like.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Words {
-    Ascii,
-    Unicode,
-    Bytes,
-    /// Up to this many bytes, for decimals.
-    Short(u64),
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Kind {
-    /// The encodings of pages, in turn.
-    encodings: &'static [Encoding],
-    nullable: bool,
-    /// Rows of 256 that are not null.
-    valid: u64,
-    v1: bool,
-    style: Style,
-    words: Words,
-    large: bool,
-    /// Characters at most, most of the time.
-    len: u64,
-    convert: Convert,
-    /// Width of indices.
-    bits: u32,
-}
-
 use Encoding::{Dictionary, Plain};
-
-const KIND: Kind = Kind {
-    encodings: &[Plain],
-    nullable: false,
-    valid: 256,
-    v1: true,
-    style: Style::Groups,
-    words: Words::Ascii,
-    large: false,
-    len: 12,
-    convert: Convert::Same,
-    bits: 5,
-};
-
-fn word(kind: &Kind, random: &mut Random) -> Vec<u8> {
-    let len = match random.below(12) {
-        0 => 0,
-        1 => kind.len * 4,
-        _ => random.below(kind.len + 1),
-    };
-    match kind.words {
-        Words::Ascii => (0..len).map(|_| random.below(128) as u8).collect(),
-        Words::Bytes => (0..len).map(|_| random.next() as u8).collect(),
-        Words::Short(most) => (0..random.below(most + 1))
-            .map(|_| random.next() as u8)
-            .collect(),
-        Words::Unicode => {
-            let ends = [0x80, 0x800, 0xd800, 0x1_0000, 0x11_0000];
-            let char = |_| {
-                let end = ends[random.below(5) as usize];
-                char::from_u32(random.below(end) as u32)
-            };
-            (0..len).filter_map(char).collect::<String>().into_bytes()
-        }
-    }
-}
-
-fn plain<'a>(words: impl IntoIterator<Item = &'a Vec<u8>>) -> Vec<u8> {
-    let mut body = Vec::new();
-    for word in words {
-        body.extend_from_slice(&(word.len() as u32).to_le_bytes());
-        body.extend_from_slice(word);
-    }
-    body
-}
-
-/// Adds a column with pages of these many rows.
-fn column(arena: &mut Arena, kind: Kind, pages: &[usize], random: &mut Random) {
-    let has_dictionary = kind.encodings.contains(&Dictionary);
-    let entries = if has_dictionary { 1 << kind.bits } else { 0 };
-    let words: Vec<_> = (0..entries).map(|_| word(&kind, random)).collect();
-    let dictionary = has_dictionary.then(|| (arena.push(&plain(&words)), entries));
-    let mut described = Vec::new();
-    for (number, &rows) in pages.iter().enumerate() {
-        let encoding = kind.encodings[number % kind.encodings.len()];
-        let valid: Vec<u32> = (0..rows)
-            .map(|_| u32::from(!kind.nullable || random.below(256) < kind.valid))
-            .collect();
-        let count = valid.iter().filter(|valid| **valid == 1).count();
-        let mut body = Vec::new();
-        let mut def_len = 0;
-        if kind.nullable {
-            let levels = hybrid(&valid, 1, kind.style, random);
-            if kind.v1 {
-                body.extend_from_slice(&(levels.len() as u32).to_le_bytes());
-            }
-            def_len = levels.len() as u32;
-            body.extend_from_slice(&levels);
-        }
-        match encoding {
-            Dictionary => {
-                let indices: Vec<u32> = (0..count).map(|_| random.below(entries) as u32).collect();
-                body.push(kind.bits as u8);
-                body.extend(hybrid(&indices, kind.bits, kind.style, random));
-            }
-            _ => {
-                let words: Vec<_> = (0..count).map(|_| word(&kind, random)).collect();
-                body.extend(plain(&words));
-            }
-        }
-        described.push(Page {
-            body: arena.push(&body),
-            v1: kind.v1,
-            def_len,
-            entries: rows as u64,
-            nulls: (!kind.v1).then_some((rows - count) as u64),
-            encoding,
-        });
-    }
-    arena.columns.push(Column {
-        values: Values::Bytes {
-            large: kind.large,
-            utf8: matches!(kind.words, Words::Ascii | Words::Unicode),
-        },
-        nullable: kind.nullable,
-        dictionary,
-        pages: described,
-        convert: kind.convert,
-    });
-}
 
 /// All ways through the kernels.
 fn ways() -> Vec<Kind> {
@@ -473,6 +346,21 @@ fn hostile(arena: &mut Arena) {
             page(arena, 3, &[2, 6, 1], Dictionary);
             page(arena, 3, body, Dictionary);
         }
+    }
+    // Wider than the indices that are kept, though no index is.
+    for (to, bits) in [(1, 8), (1, 9), (2, 16), (2, 17), (4, 32), (8, 32)] {
+        let kept = Kind {
+            encodings: &[Dictionary],
+            convert: Convert::Indices { to },
+            ..KIND
+        };
+        column(arena, kept, &[40], &mut random);
+        page(
+            arena,
+            3,
+            &[bits, 6, 1, 0, 0, 0][..2 + usize::from(bits).div_ceil(8)],
+            Dictionary,
+        );
     }
     // Decimals that are too long, and what is none.
     for (utf8, len) in [(false, 16), (false, 17), (true, 16)] {

@@ -210,3 +210,87 @@ fn made(convert: Convert, width: u32) -> u32 {
         Convert::Indices { to } => to,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::Arc;
+
+    use parquet::schema::parser::parse_message_type;
+    use parquet::schema::types::SchemaDescriptor;
+
+    use super::*;
+
+    fn shape(kind: &str, data_type: DataType) -> Result<LeafShape, String> {
+        let message = parse_message_type(&format!("message m {{ optional {kind}; }}")).unwrap();
+        let leaf = SchemaDescriptor::new(Arc::new(message)).column(0);
+        LeafShape::of(&leaf, &Field::new("c", data_type, true))
+    }
+
+    #[test]
+    fn strings_are_what_the_crate_makes_of_them() {
+        use DataType as Arrow;
+        let dictionary = |keys, value| Arrow::Dictionary(Box::new(keys), Box::new(value));
+        let (text, bytes) = ("binary c (UTF8)", "binary c");
+        let decimal = "binary c (DECIMAL(20, 2))";
+        for (kind, data_type, large, convert) in [
+            (text, Arrow::Utf8, false, Convert::Same),
+            (text, Arrow::LargeUtf8, true, Convert::Same),
+            (bytes, Arrow::Binary, false, Convert::Same),
+            (bytes, Arrow::LargeBinary, true, Convert::Same),
+            (
+                decimal,
+                Arrow::Decimal128(20, 2),
+                false,
+                Convert::WidenBigEndian { to: 16 },
+            ),
+            (
+                decimal,
+                Arrow::Decimal256(20, 2),
+                false,
+                Convert::WidenBigEndian { to: 32 },
+            ),
+            (
+                text,
+                dictionary(Arrow::Int8, Arrow::Utf8),
+                false,
+                Convert::Indices { to: 1 },
+            ),
+            (
+                bytes,
+                dictionary(Arrow::UInt64, Arrow::LargeBinary),
+                true,
+                Convert::Indices { to: 8 },
+            ),
+        ] {
+            let shape = shape(kind, data_type.clone()).unwrap();
+            let utf8 = kind == text;
+            assert_eq!(shape.values, Values::Bytes { large, utf8 }, "{data_type}");
+            assert_eq!((shape.convert, shape.nullable), (convert, true));
+        }
+        for (kind, data_type) in [
+            (text, Arrow::Binary),
+            (bytes, Arrow::Utf8),
+            (text, Arrow::Utf8View),
+            (bytes, Arrow::BinaryView),
+            (decimal, Arrow::Decimal64(9, 2)),
+            (text, dictionary(Arrow::Int32, Arrow::Utf8View)),
+            (text, dictionary(Arrow::Float32, Arrow::Utf8)),
+        ] {
+            let why = shape(kind, data_type.clone()).unwrap_err();
+            assert_eq!(why, format!("no kernel makes {data_type} of BYTE_ARRAY"));
+        }
+    }
+
+    #[test]
+    fn memory_of_strings_is_that_of_offsets_bytes_and_while_they_are_decoded() {
+        let bytes = |kind, data_type| shape(kind, data_type).unwrap().bytes(800, 5_000);
+        let text = "binary c (UTF8)";
+        assert_eq!(bytes(text, DataType::Utf8), 800 * 4 + 100 + 800 * 8 + 5_000);
+        let large = bytes(text, DataType::LargeUtf8);
+        assert_eq!(large, 800 * 8 + 100 + 800 * 8 + 5_000);
+        // There are no strings in others.
+        assert_eq!(bytes("int64 c", DataType::Int64), 800 * 8 + 100);
+    }
+}
