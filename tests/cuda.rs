@@ -14,6 +14,10 @@ mod counts;
 mod decompress;
 #[path = "cuda/decompress_counts.rs"]
 mod decompress_counts;
+#[path = "cuda/delta.rs"]
+mod delta;
+#[path = "cuda/delta_strings.rs"]
+mod delta_strings;
 #[path = "cuda/faults.rs"]
 mod faults;
 #[path = "cuda/feed.rs"]

@@ -12,6 +12,8 @@ mod corpus;
 #[path = "cuda/support.rs"]
 #[allow(dead_code)]
 mod cuda;
+#[path = "parquet_gpu/delta.rs"]
+mod delta;
 #[path = "parquet_gpu/examples.rs"]
 mod examples;
 #[path = "parquet_gpu/faults.rs"]

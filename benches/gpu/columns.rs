@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use feedwater::cuda::Device;
 use feedwater::cuda::columns::{Convert, Encoding, Outcome, Values};
+use feedwater::cuda::{Device, DeviceOptions};
 
 use super::pages::{Arena, Random, Shape, Style};
 use super::words::{KIND, Kind, Words, column};
@@ -28,7 +28,7 @@ fn kinds() -> Vec<(&'static str, Shape)> {
         style,
         ..shape
     };
-    use Encoding::{ByteStreamSplit, Dictionary, Plain, Rle};
+    use Encoding::{ByteStreamSplit, DeltaBinaryPacked, Dictionary, Plain, Rle};
     vec![
         ("PLAIN", plain),
         ("PLAIN, nullable", nullable),
@@ -41,6 +41,11 @@ fn kinds() -> Vec<(&'static str, Shape)> {
         (
             "dictionary, nullable",
             of(nullable, Dictionary, Style::Groups),
+        ),
+        ("deltas", of(plain, DeltaBinaryPacked, Style::Groups)),
+        (
+            "deltas, nullable",
+            of(nullable, DeltaBinaryPacked, Style::Groups),
         ),
         (
             "decimals of 8 bytes",
@@ -144,19 +149,22 @@ pub(crate) fn columns(
         let read = arena.bytes.len() as u64;
         let there = on_the_device(gpu, arena.bytes);
         let output = pages * each;
-        let decode = Way::new(
-            format!("{name}, {pages} pages, {} MiB of them", read >> 20),
-            || {
-                let outcomes = gpu.columns(&there, &columns).unwrap();
-                assert!(matches!(outcomes[..], [Outcome::Done(_)]), "{outcomes:?}");
-            },
-        );
-        work(
-            "columns",
-            output.min(len),
-            turns,
-            vec![plain(output.min(len)), decode],
-            json,
-        );
+        let decode = |gpu: Arc<Device>, by: &str| {
+            let (there, columns) = (&there, &columns);
+            Way::new(
+                format!("{name}{by}, {pages} pages, {} MiB of them", read >> 20),
+                move || {
+                    let outcomes = gpu.columns(there, columns).unwrap();
+                    assert!(matches!(outcomes[..], [Outcome::Done(_)]), "{outcomes:?}");
+                },
+            )
+        };
+        let mut ways = vec![plain(output.min(len)), decode(gpu.clone(), "")];
+        if matches!(what, Ok(shape) if shape.encoding == Encoding::DeltaBinaryPacked) {
+            let options = DeviceOptions::default().tensor_sums(true);
+            let other = options.open(gpu.ordinal()).unwrap();
+            ways.push(decode(other, ", sums by tensor cores"));
+        }
+        work("columns", output.min(len), turns, ways, json);
     }
 }

@@ -12,11 +12,15 @@ use std::ops::Range;
 use crate::buffer::DeviceBytes;
 
 mod decode;
+mod delta;
+mod delta_strings;
 #[cfg(any(test, feature = "testing"))]
 pub mod reference;
 mod strings;
 
 pub(super) use decode::{FIXED, RLE, WALK};
+pub(super) use delta::DELTA;
+pub(super) use delta_strings::DELTA_STRINGS;
 pub(super) use strings::STRINGS;
 
 /// What the values of a column are on its pages.
@@ -49,6 +53,12 @@ pub enum Encoding {
     Rle,
     /// The first byte of each value, then the second of each, and so on.
     ByteStreamSplit,
+    /// Deltas of integers of 4 or 8 bytes, packed.
+    DeltaBinaryPacked,
+    /// Lengths as deltas of integers of 4 bytes, then the bytes of all values.
+    DeltaLengthByteArray,
+    /// How many bytes each value has of the one before, as deltas, then the rest of each in the encoding above. Not of decimals.
+    DeltaByteArray,
 }
 
 /// A data page.
@@ -194,6 +204,12 @@ impl Column {
         })
     }
 
+    /// Bytes of the device's memory that it takes beside its output and the tables of all columns: for the values of some encodings, on
+    /// their way.
+    pub fn scratch(&self) -> u64 {
+        delta::scratch(self)
+    }
+
     /// Whether what comes out of it are values of fixed width, one for one value or index.
     fn is_fixed(&self) -> bool {
         matches!(self.values, Values::Fixed { .. })
@@ -243,6 +259,13 @@ impl Column {
                 Encoding::Rle => boolean,
                 // INT96 has none of these.
                 Encoding::ByteStreamSplit => !boolean && !bytes && !int96,
+                Encoding::DeltaBinaryPacked => {
+                    matches!(self.values, Values::Fixed { width: 4 | 8 })
+                }
+                Encoding::DeltaLengthByteArray => {
+                    bytes && !matches!(self.convert, Convert::Indices { .. })
+                }
+                Encoding::DeltaByteArray => self.is_text(),
             };
             let body = page.body.end.saturating_sub(page.body.start);
             let small = page.entries <= MOST && body <= MOST && inside(&page.body);
@@ -297,6 +320,9 @@ pub mod check {
     /// A decimal with more bytes than the output has.
     pub const LENGTH: u32 = 66;
 
+    /// A stream of deltas is wrong: this, and one of the reasons at the end.
+    pub const DELTA: u32 = 80;
+
     /// Of a run: it is wanted, and the stream is at its end.
     pub const END: u32 = 1;
     /// Of a run: its header does not end in the stream, or within 32 bits.
@@ -307,4 +333,20 @@ pub mod check {
     pub const RUN_BYTES: u32 = 4;
     /// Of a run: the repeated value has more bits than values have.
     pub const RUN_VALUE: u32 = 5;
+
+    /// Of a stream of deltas: its header, or that of a block, does not end in the page, or has a number of more than ten bytes.
+    pub const DELTA_HEADER: u32 = 1;
+    /// Of a stream of deltas: blocks are not of a multiple of 128 values below 2^31, or miniblocks not of a multiple of 32.
+    pub const DELTA_BLOCK: u32 = 2;
+    /// Of a stream of deltas: it has fewer values than the page, or more than its rows; lengths are as many as values.
+    pub const DELTA_COUNT: u32 = 3;
+    /// Of a stream of deltas: the first value, or the least of a block, is not one of the type.
+    pub const DELTA_RANGE: u32 = 4;
+    /// Of a stream of deltas: they have more bits than the type.
+    pub const DELTA_WIDTH: u32 = 5;
+    /// Of a stream of deltas: a miniblock is longer than what is left of the page.
+    pub const DELTA_SHORT: u32 = 6;
+    /// Of strings by such lengths: one is negative, more than the value before has, or more than what is left of the page; or the page's
+    /// values have 4 GiB.
+    pub const DELTA_TEXT: u32 = 7;
 }

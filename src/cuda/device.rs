@@ -36,6 +36,9 @@ pub struct DeviceOptions {
     pub pool_keep: u64,
     /// How buffers are kept apart. Default: not at all.
     pub guard: Guard,
+    /// Whether the sums in pages of deltas are made by tensor cores, as far as they can. The values are the same. Default: no, as nobody has
+    /// measured on a card what it gains.
+    pub tensor_sums: bool,
 }
 
 impl Default for DeviceOptions {
@@ -47,6 +50,7 @@ impl Default for DeviceOptions {
             pinned: 64 << 20,
             pool_keep: 256 << 20,
             guard: Guard::None,
+            tensor_sums: false,
         }
     }
 }
@@ -94,6 +98,13 @@ impl DeviceOptions {
         self
     }
 
+    /// Sets [`tensor_sums`](Self::tensor_sums).
+    #[must_use]
+    pub fn tensor_sums(mut self, on: bool) -> Self {
+        self.tensor_sums = on;
+        self
+    }
+
     /// Opens a device: retains its primary context, which is that of the CUDA runtime and of cudarc, too. The first one of a process
     /// takes the driver some tenths of a second, and some hundred MiB of the device.
     ///
@@ -116,6 +127,7 @@ impl DeviceOptions {
             arena: Arena::new(context.clone(), bounds)?,
             ring: Ring::new(context.clone(), self.pinned_block.max(1), self.pinned),
             modules: Modules::default(),
+            tensor_sums: self.tensor_sums,
             context,
         }))
     }
@@ -160,6 +172,7 @@ pub struct Device {
     arena: Arc<Arena>,
     ring: Arc<Ring>,
     modules: Modules,
+    tensor_sums: bool,
     context: Arc<Context>,
 }
 
@@ -207,6 +220,11 @@ impl Device {
     /// [`ErrorKind::OutOfMemory`] past [`DeviceOptions::memory`] or when the driver has none.
     pub fn allocate(&self, len: usize) -> Result<BlockMut> {
         self.arena.allocate(len).map(BlockMut::new)
+    }
+
+    /// [`DeviceOptions::tensor_sums`].
+    pub(super) fn tensor_sums(&self) -> bool {
+        self.tensor_sums
     }
 
     /// The same before it is a block.

@@ -49,6 +49,8 @@ pub const FAMILIES: &[Family] = &[
     super::columns::WALK,
     super::columns::RLE,
     super::columns::FIXED,
+    super::columns::DELTA,
+    super::columns::DELTA_STRINGS,
     super::columns::STRINGS,
     super::example::EXAMPLE,
     super::frames::FRAMES,

@@ -25,7 +25,11 @@ fn trimmed(mut bitmap: Vec<u8>, rows: u64) -> Vec<u8> {
 }
 
 /// What the device makes of columns, as the reference has it.
-fn on_the_device(gpu: &Device, arena: &DeviceBytes, columns: &[Column]) -> Vec<HostOutcome> {
+pub(crate) fn on_the_device(
+    gpu: &Device,
+    arena: &DeviceBytes,
+    columns: &[Column],
+) -> Vec<HostOutcome> {
     let outcomes = gpu.columns(arena, columns).unwrap();
     assert_eq!(outcomes.len(), columns.len());
     let outcomes = columns.iter().zip(outcomes);
@@ -55,7 +59,7 @@ fn on_the_device(gpu: &Device, arena: &DeviceBytes, columns: &[Column]) -> Vec<H
 }
 
 /// Compares all columns; those that are faults are counted.
-fn compare(gpu: &Arc<Device>, arena: &Arena, what: &str) -> usize {
+pub(crate) fn compare(gpu: &Arc<Device>, arena: &Arena, what: &str) -> usize {
     // The arena ends where an allocation does, so that a read past it is one of memory that is not there.
     let offset = arena.bytes.len().next_multiple_of(256) - arena.bytes.len();
     let there = put(gpu, &arena.bytes, offset);
@@ -140,6 +144,10 @@ fn shapes() -> Vec<Shape> {
         add(fixed(width), &numbers, Convert::WidenBigEndian { to });
     }
     add(fixed(4), &numbers, Convert::DaysToMilliseconds);
+    let deltas = [Encoding::DeltaBinaryPacked];
+    add(fixed(4), &deltas, Convert::Same);
+    add(fixed(8), &deltas, Convert::Same);
+    add(fixed(4), &deltas, Convert::Widen { to: 8 });
     for per_second in [1, 1_000, 1_000_000, 1_000_000_000] {
         add(fixed(12), &numbers[..2], Convert::Int96 { per_second });
     }
@@ -187,7 +195,7 @@ fn ways() -> Vec<Shape> {
         bits: 7,
         valid: 200,
     };
-    use Encoding::{ByteStreamSplit, Dictionary, Plain, Rle};
+    use Encoding::{ByteStreamSplit, DeltaBinaryPacked, Dictionary, Plain, Rle};
     vec![
         way(fixed(8), Plain, false, true, Style::Groups, Convert::Same),
         way(fixed(4), Plain, true, true, Style::Mixed, Convert::Same),
@@ -245,6 +253,22 @@ fn ways() -> Vec<Shape> {
             false,
             false,
             Style::Cut,
+            Convert::Same,
+        ),
+        way(
+            fixed(8),
+            DeltaBinaryPacked,
+            false,
+            true,
+            Style::Cut,
+            Convert::Same,
+        ),
+        way(
+            fixed(4),
+            DeltaBinaryPacked,
+            true,
+            false,
+            Style::Mixed,
             Convert::Same,
         ),
     ]
@@ -751,7 +775,7 @@ fn an_error_at_every_call_of_decoding() {
 }
 
 /// The arena at the end of a device allocation of which only that is ever touched, and its columns there.
-fn far_away(gpu: &Arc<Device>, arena: &mut Arena) -> DeviceBytes {
+pub(crate) fn far_away(gpu: &Arc<Device>, arena: &mut Arena) -> DeviceBytes {
     let (len, at) = (arena.bytes.len(), (5u64 << 30) + 1);
     let whole = gpu.allocate(at as usize + len).unwrap();
     let memory = Arc::new(whole);

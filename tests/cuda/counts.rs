@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use feedwater::cuda::Device;
+use feedwater::cuda::DeviceOptions;
 use feedwater::cuda::columns::{Column, Convert, Encoding, Outcome, Values};
 
 use crate::kernels::put;
@@ -16,10 +16,15 @@ use crate::support::*;
 use crate::words::*;
 
 const ROWS: usize = 1 << 14;
-const KERNELS: [&str; 13] = [
+const KERNELS: [&str; 18] = [
     "walk",
     "rle",
     "ranks",
+    "delta_walk",
+    "delta_sums",
+    "delta_scan",
+    "delta_emit",
+    "delta_emit_tensor",
     "fixed",
     "booleans",
     "strings_walk",
@@ -31,6 +36,9 @@ const KERNELS: [&str; 13] = [
     "strings_decimals",
     "strings_copy",
 ];
+
+/// What the name of a case ends with whose sums are made by tensor cores.
+const TENSOR: &str = "by tensor cores";
 
 fn texts() -> Vec<(&'static str, Kind)> {
     use Encoding::{Dictionary, Plain};
@@ -105,7 +113,7 @@ fn cases() -> Vec<(&'static str, Shape)> {
         style,
         ..shape
     };
-    use Encoding::{ByteStreamSplit, Dictionary, Rle};
+    use Encoding::{ByteStreamSplit, DeltaBinaryPacked, Dictionary, Rle};
     vec![
         ("PLAIN of 8 bytes", eight),
         ("PLAIN of 4 bytes", Shape::PLAIN),
@@ -129,6 +137,25 @@ fn cases() -> Vec<(&'static str, Shape)> {
         (
             "dictionary of 8 bytes, nullable",
             of(nullable, Dictionary, Style::Groups),
+        ),
+        (
+            "deltas of 8 bytes",
+            of(eight, DeltaBinaryPacked, Style::Groups),
+        ),
+        (
+            "deltas of 8 bytes, by tensor cores",
+            of(eight, DeltaBinaryPacked, Style::Groups),
+        ),
+        (
+            "deltas of 4 bytes",
+            Shape {
+                bits: 9,
+                ..of(Shape::PLAIN, DeltaBinaryPacked, Style::Groups)
+            },
+        ),
+        (
+            "deltas of 8 bytes, nullable",
+            of(nullable, DeltaBinaryPacked, Style::Groups),
         ),
         ("booleans, nullable", boolean),
         (
@@ -158,7 +185,8 @@ fn cases() -> Vec<(&'static str, Shape)> {
 
 /// The least that the stages have to move: pages and output; runs once more, as their ends are found before their values are; and bits of
 /// rows that are not null once more, as they are found before values get to their rows. Pages of strings twice, as their lengths lead from
-/// one to the next; and where each begins on its page and in the output, which is found before bytes are copied.
+/// one to the next; and where each begins on its page and in the output, which is found before bytes are copied. Pages of deltas twice, as
+/// sums of parts come before values; and their values, where they do not stay where they are made, are written and read once more.
 fn least(arena: &[u8], column: &Column, outcome: &Outcome) -> u64 {
     let Outcome::Done(done) = outcome else {
         panic!("{outcome:?}");
@@ -191,11 +219,14 @@ fn least(arena: &[u8], column: &Column, outcome: &Outcome) -> u64 {
             false => 0,
         };
         let runs = match page.encoding {
-            Encoding::Dictionary | Encoding::Rle => len,
+            Encoding::Dictionary | Encoding::Rle | Encoding::DeltaBinaryPacked => len,
             _ if is_text => len,
             _ => levels,
         };
         all += len + runs;
+        if page.encoding == Encoding::DeltaBinaryPacked && column.nullable {
+            all += 2 * 8 * (page.entries - done.nulls / column.pages.len() as u64);
+        }
     }
     all
 }
@@ -213,7 +244,8 @@ fn instructions_and_bytes_of_each_value_are_those_of_the_table() {
         let mut session = session("eager");
         session.set("TRAFFIC", "on");
         {
-            let gpu = Device::open(0).unwrap();
+            let options = DeviceOptions::default().tensor_sums(name.ends_with(TENSOR));
+            let gpu = options.open(0).unwrap();
             let mut arena = Arena::default();
             let (pages, random) = ([ROWS / 2; 2], &mut Random::new(1));
             match what {

@@ -6,9 +6,29 @@ use feedwater::cuda::{Checksum, Dense, Device, FAMILIES};
 use crate::support::*;
 
 /// All kernels of all families.
-const KERNELS: &[(&str, &[&str])] = [
+const KERNELS: &[(&str, &[&str])] = &[
     ("crc", &["crc"]),
     ("decompress", &["decompress"]),
+    (
+        "delta",
+        &[
+            "delta_walk",
+            "delta_sums",
+            "delta_scan",
+            "delta_emit",
+            "delta_emit_tensor",
+        ],
+    ),
+    (
+        "delta_strings",
+        &[
+            "delta_text_tiles",
+            "delta_text_sums",
+            "delta_text_scan",
+            "delta_text_ends",
+            "delta_text_bytes",
+        ],
+    ),
     ("dense", &["dense"]),
     (
         "example",

@@ -110,7 +110,7 @@ pub(crate) struct Shape {
     pub(crate) v1: bool,
     pub(crate) convert: Convert,
     pub(crate) style: Style,
-    /// Width of dictionary indices.
+    /// Width of dictionary indices, and with [`Style::Groups`] of deltas.
     pub(crate) bits: u32,
 }
 
@@ -199,6 +199,21 @@ impl Arena {
                     body.extend_from_slice(&(runs.len() as u32).to_le_bytes());
                     body.extend(runs);
                 }
+                (Encoding::DeltaBinaryPacked, _) => {
+                    // As writers make them, or in any way.
+                    body.extend(match shape.style {
+                        Style::Groups => {
+                            let layout = Layout {
+                                width: width as u32,
+                                block: (width as u64 * 32, 4),
+                                bits: Some(shape.bits),
+                                cut: false,
+                            };
+                            stream(&layout, count, random)
+                        }
+                        _ => any_stream(width, count, rows, random),
+                    });
+                }
                 (_, Values::Boolean) => {
                     let bits: Vec<u32> = numbers.iter().map(|number| number & 1).collect();
                     packed(&mut body, &bits, 1, true);
@@ -222,4 +237,117 @@ impl Arena {
             convert: shape.convert,
         });
     }
+}
+
+/// Values of a block, and its miniblocks: those of writers, and others that readers have to take. Of the last, some are of more values than a
+/// tile, some more than a warp has lanes.
+pub(crate) const LAYOUTS: [(u64, u64); 12] = [
+    (128, 4),
+    (256, 4),
+    (128, 1),
+    (128, 2),
+    (384, 4),
+    (384, 3),
+    (640, 4),
+    (1024, 32),
+    (1280, 40),
+    (2048, 64),
+    (4096, 2),
+    (8192, 1),
+];
+
+pub(crate) fn varint(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+pub(crate) fn signed(out: &mut Vec<u8>, value: i64) {
+    varint(out, (value << 1 ^ value >> 63) as u64);
+}
+
+/// What a stream is like.
+pub(crate) struct Layout {
+    pub(crate) width: u32,
+    /// Values of a block, and its miniblocks.
+    pub(crate) block: (u64, u64),
+    /// The width of all deltas; any where there is none.
+    pub(crate) bits: Option<u32>,
+    /// Whether it ends with the last bit that is wanted.
+    pub(crate) cut: bool,
+}
+
+impl Layout {
+    pub(crate) fn any(width: u32, random: &mut Random) -> Layout {
+        let common = random.below(3) > 0;
+        let layout = random.below(if common { 2 } else { LAYOUTS.len() as u64 });
+        Layout {
+            width,
+            block: LAYOUTS[layout as usize],
+            bits: (random.below(2) == 0).then(|| random.below(u64::from(width) * 8 + 1) as u32),
+            cut: random.below(2) == 0,
+        }
+    }
+
+    /// A number of the type, of any size.
+    fn value(&self, random: &mut Random) -> i64 {
+        let all = (random.next() << 32 ^ random.next()) as i64;
+        let value = all >> random.below(64);
+        match self.width {
+            4 => value as i32 as i64,
+            _ => value,
+        }
+    }
+}
+
+/// A stream of any deltas.
+pub(crate) fn stream(layout: &Layout, count: usize, random: &mut Random) -> Vec<u8> {
+    stream_of(layout, count, count, random)
+}
+
+/// The same that says it has more values than there are.
+fn stream_of(layout: &Layout, count: usize, said: usize, random: &mut Random) -> Vec<u8> {
+    let mut out = Vec::new();
+    let (block, minis) = layout.block;
+    varint(&mut out, block);
+    varint(&mut out, minis);
+    varint(&mut out, said as u64);
+    signed(&mut out, layout.value(random));
+    let mut left = (count as u64).saturating_sub(1);
+    while left > 0 {
+        signed(&mut out, layout.value(random));
+        let widths = out.len();
+        let mut data = Vec::new();
+        for mini in 0..minis {
+            let deltas = left.saturating_sub(mini * (block / minis));
+            let most = u64::from(layout.width) * 8;
+            let bits = layout
+                .bits
+                .map_or_else(|| random.below(most + 1), u64::from);
+            if deltas == 0 {
+                // Nobody looks at these.
+                out.push(random.next() as u8);
+                continue;
+            }
+            out.push(bits as u8);
+            let stored = match layout.cut {
+                true => deltas.min(block / minis),
+                false => block / minis,
+            };
+            data.extend((0..(stored * bits).div_ceil(8)).map(|_| random.next() as u8));
+        }
+        assert_eq!(out.len(), widths + minis as usize);
+        out.extend(data);
+        left = left.saturating_sub(block);
+    }
+    out
+}
+
+/// The same for a page of so many values and rows.
+fn any_stream(width: usize, count: usize, rows: usize, random: &mut Random) -> Vec<u8> {
+    let layout = Layout::any(width as u32, random);
+    let said = count + random.below((rows - count) as u64 + 1) as usize;
+    stream_of(&layout, count, said, random)
 }

@@ -13,10 +13,10 @@ use crate::support::{Agreed, agree, whole};
 use crate::tables::{Nulls, flat, written};
 
 /// SplitMix64.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -30,7 +30,7 @@ impl Random {
 }
 
 /// Changes that damage does, and that hostile people make.
-fn mutate(bytes: &mut [u8], random: &mut Random) {
+pub(crate) fn mutate(bytes: &mut [u8], random: &mut Random) {
     for _ in 0..=random.below(3) {
         let at = random.below(bytes.len());
         match random.below(4) {

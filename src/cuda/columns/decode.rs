@@ -1,9 +1,11 @@
-//! Tables of what is to be done, up to six launches, and one wait for what they found; for strings six launches and one wait more.
+//! Tables of what is to be done, up to eleven launches, and one wait for what they found; for strings six launches and one wait more, and nine
+//! where their lengths are deltas.
 #![allow(unsafe_code)]
 
 use std::borrow::Cow;
 use std::ops::Range;
 
+use super::delta::Deltas;
 use super::strings::{self, hidden};
 use super::{Column, Convert, Decoded, Encoding, Outcome, Page, Values};
 use crate::buffer::DeviceBytes;
@@ -21,12 +23,12 @@ pub(in crate::cuda) const FIXED: Family =
     Family::new("fixed", include_str!("../kernels/fixed.ptx"));
 
 /// Rows of a tile, and threads of a block (`kernels/columns.cuh`).
-const TILE: u64 = 1024;
+pub(super) const TILE: u64 = 1024;
 const BLOCK: u32 = 128;
 const WARP: u64 = 32;
 
 /// Bytes of the tables' entries: a page, a column, what is found of a page, a tile.
-const PAGE: usize = 56;
+const PAGE: usize = 64;
 const COLUMN: usize = 64;
 const FOUND: usize = 24;
 const TILE_ENTRY: usize = 32;
@@ -34,8 +36,9 @@ const TILE_ENTRY: usize = 32;
 impl Device {
     /// Decodes columns whose pages are in `arena`, and waits for them.
     ///
-    /// Takes, besides the output, 80 bytes of the device's memory for each page, and 32 for each 1,024 rows of one; for strings 8 bytes for
-    /// each row or entry of a dictionary as well. Of what is wrong with pages, a column's outcome tells the first.
+    /// Takes, besides the output, 88 bytes of the device's memory for each page, and 32 for each 1,024 rows of one; for strings 8 bytes for
+    /// each row or entry of a dictionary as well; of DELTA_BINARY_PACKED 128 and 72, and the values once more where they are converted or
+    /// can be null. Of what is wrong with pages, a column's outcome tells the first.
     ///
     /// # Errors
     /// Those of the device; nothing that the bytes or the columns say is one. [`ErrorKind::Unsupported`] for an arena of another
@@ -247,12 +250,22 @@ impl<'a> Decoding<'a> {
 }
 
 /// The entry of a page, which is the `number`th of its column.
-fn describe(words: &mut Words, page: &Page, arena: u64, first: u64, tiles: u64, of: (u32, u32)) {
+fn describe(
+    words: &mut Words,
+    page: &Page,
+    arena: u64,
+    (first, tiles): (u64, u64),
+    of: (u32, u32),
+    plain: u64,
+) {
     let encoding = match page.encoding {
         Encoding::Plain => 0,
         Encoding::Dictionary => 1,
         Encoding::Rle => 2,
         Encoding::ByteStreamSplit => 3,
+        Encoding::DeltaBinaryPacked => 4,
+        Encoding::DeltaLengthByteArray => 5,
+        Encoding::DeltaByteArray => 6,
     };
     let len = (page.body.end - page.body.start) as u32;
     let nulls = page.nulls.map_or(u32::MAX, |nulls| nulls as u32);
@@ -262,7 +275,8 @@ fn describe(words: &mut Words, page: &Page, arena: u64, first: u64, tiles: u64, 
         .u32(page.def_len)
         .u32(nulls)
         .u32(page.v1.into())
-        .u32(encoding);
+        .u32(encoding)
+        .u64(plain);
 }
 
 /// Where a column is in the tables.
@@ -304,6 +318,11 @@ fn decode(
     let mut page_words = Words::with_capacity(pages * PAGE)?;
     let mut column_words = Words::with_capacity(count * COLUMN)?;
     let (mut tiles, mut spots) = (0, Vec::with_capacity(count));
+    let targets = outputs.iter().map(|output| {
+        let values = output.values.as_ref().map_or(0, Output::address);
+        (&*output.column, values)
+    });
+    let deltas = Deltas::of(&mut work, targets)?;
     let mut page_number = 0;
     for (number, output) in outputs.iter().enumerate() {
         let error = word(0, output.of.unwrap_or(number));
@@ -316,15 +335,10 @@ fn decode(
         }
         let (mut first, begin) = (0, tiles);
         for (of, page) in output.column.pages.iter().enumerate() {
+            let plain = deltas.plain(page_number + of);
             let of = output.of.map_or(of as u32, |_| u32::MAX);
-            describe(
-                &mut page_words,
-                page,
-                base,
-                first,
-                tiles,
-                (number as u32, of),
-            );
+            let of = (number as u32, of);
+            describe(&mut page_words, page, base, (first, tiles), of, plain);
             first += page.entries;
             tiles += page.entries.div_ceil(TILE);
         }
@@ -339,7 +353,7 @@ fn decode(
     let found = work.take(pages * FOUND)?;
     let tile_table = work.take(tiles as usize * TILE_ENTRY)?;
     let (begin, end) = (base, base + arena.len() as u64);
-    let job = |stage| {
+    let job_in = |(begin, end): (u64, u64), stage| {
         let mut job = Words::default();
         job.u64(page_table).u64(columns).u64(found).u64(tile_table);
         job.u64(pages as u64).u64(tiles).u64(begin).u64(end);
@@ -347,6 +361,7 @@ fn decode(
         job.u32(stage).u32(0);
         job
     };
+    let job = |stage| job_in((begin, end), stage);
     let (page_warps, tile_warps) = (pages as u64 * WARP, tiles * WARP);
     let (page_blocks, tile_blocks) = (pages as u64 * 128, tiles * 128);
     let has = |encodings: &[Encoding]| {
@@ -366,8 +381,12 @@ fn decode(
             if has(&[Encoding::Dictionary, Encoding::Rle]) {
                 work.launch(WALK, "walk", BLOCK, page_warps, job(1))?;
             }
+            deltas.launch(&mut work, || job(0), device.tensor_sums())?;
             if any(Column::is_fixed) {
                 work.launch(FIXED, "fixed", BLOCK, tile_blocks, job(0))?;
+            }
+            if let Some(memory) = deltas.memory() {
+                work.launch(FIXED, "fixed", BLOCK, tile_blocks, job_in(memory, 1))?;
             }
             if any(|column| column.values == Values::Boolean) {
                 work.launch(FIXED, "booleans", BLOCK, tile_blocks, job(0))?;
@@ -397,6 +416,7 @@ fn decode(
         bytes: word(2, 0),
         pages,
         tiles,
+        tensor: device.tensor_sums(),
     };
     // SAFETY: the tables are those of the launches before.
     let table = unsafe { strings::find(&mut work, &tables, outputs)? };

@@ -5,6 +5,7 @@ use std::ops::Range;
 use self::strings::{dictionary, is_text, joined, lengths};
 use super::{Column, Convert, Encoding, Page, Values, check};
 
+mod delta;
 mod strings;
 
 /// What came of a column.
@@ -90,7 +91,8 @@ fn column(arena: &[u8], column: &Column) -> Result<HostOutcome, (u32, u32)> {
         for (number, page) in column.pages.iter().enumerate() {
             let (own, others) = rest.split_at(page.entries as usize);
             rest = others;
-            if page.encoding == Encoding::Plain && !own.iter().flatten().all(|row| is_text(row)) {
+            let checked = page.encoding != Encoding::Dictionary;
+            if checked && !own.iter().flatten().all(|row| is_text(row)) {
                 return Err((number as u32, check::UTF8));
             }
         }
@@ -175,7 +177,13 @@ fn page_rows(
     {
         return Err(check::NULLS);
     }
-    let values = values(section, count, dictionary, column, page.encoding)?;
+    let values = values(
+        section,
+        count,
+        dictionary,
+        column,
+        (page.encoding, page.entries),
+    )?;
     if let (Values::Bytes { .. }, Convert::WidenBigEndian { to }) = (column.values, column.convert)
         && values.iter().any(|value| value.len() > to as usize)
     {
@@ -194,7 +202,7 @@ fn values(
     count: usize,
     dictionary: &[Vec<u8>],
     column: &Column,
-    encoding: Encoding,
+    (encoding, entries): (Encoding, u64),
 ) -> Result<Vec<Vec<u8>>, u32> {
     if column.values == Values::Boolean {
         let bits = match encoding {
@@ -229,9 +237,20 @@ fn values(
         let found: Option<_> = indices.into_iter().map(entry).collect();
         return found.ok_or(check::INDEX);
     }
+    let delta = |why| check::DELTA | why;
     let Values::Fixed { width } = column.values else {
-        return lengths(section, count).ok_or(check::VALUES_LENGTH);
+        return match encoding {
+            Encoding::DeltaLengthByteArray => delta::strings(section, count).map_err(delta),
+            Encoding::DeltaByteArray => delta::prefixed(section, count).map_err(delta),
+            _ => lengths(section, count).ok_or(check::VALUES_LENGTH),
+        };
     };
+    if encoding == Encoding::DeltaBinaryPacked {
+        let values = delta::packed(section, count, entries, width);
+        let values = values.map_err(delta)?.into_iter();
+        let bytes = |value: i64| value.to_le_bytes()[..width as usize].to_vec();
+        return Ok(values.map(bytes).collect());
+    }
     let width = width as usize;
     if count.checked_mul(width) != Some(section.len()) {
         return Err(check::VALUES_LENGTH);

@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use super::decode::{Decoding, Said, Spot};
+use super::delta_strings::Texts;
 use super::{Column, Convert, Encoding, Page, Values};
 use crate::cuda::device::Device;
 use crate::cuda::frames::bytes_of;
@@ -38,6 +39,8 @@ pub(super) struct Tables<'a> {
     pub(super) bytes: u64,
     pub(super) pages: usize,
     pub(super) tiles: u64,
+    /// Whether tensor cores sum the deltas of lengths.
+    pub(super) tensor: bool,
 }
 
 /// What [`find`] adds to them.
@@ -46,6 +49,7 @@ pub(super) struct Found {
     bytes: u64,
     before: u64,
     columns: Vec<Entry>,
+    texts: Texts,
 }
 
 /// The entry of a column, of which all is zero if it is none of strings.
@@ -92,10 +96,14 @@ pub(super) fn hidden(column: &Column) -> Option<Column> {
     })
 }
 
-/// Values that a page may have at most: each has a length, if nothing else.
+/// Values that a page may have at most: in PLAIN each has a length, if nothing else. Indices are none.
 fn most_values(page: &Page) -> u64 {
     let len = page.body.end.saturating_sub(page.body.start);
-    page.entries.min(len / u64::from(GAP))
+    match page.encoding {
+        Encoding::Dictionary => 0,
+        Encoding::Plain => page.entries.min(len / u64::from(GAP)),
+        _ => page.entries,
+    }
 }
 
 /// Queues what finds the offsets of all rows of strings, and how many bytes they have. Decimals are done with it.
@@ -108,20 +116,23 @@ pub(super) unsafe fn find(
     outputs: &[Decoding<'_>],
 ) -> Result<Found> {
     let each = || outputs.iter().filter(|output| is_bytes(&output.column));
-    let plain = |page: &&Page| page.encoding == Encoding::Plain;
     let pages = each().flat_map(|output| &output.column.pages);
-    let values = pages.filter(plain).map(most_values).sum();
+    let values = pages.map(most_values).sum();
     let mut ends = work.scratch(bytes_of(values, 4)?)?;
     let mut sources = Words::with_capacity(tables.pages.saturating_mul(SOURCE))?;
     let mut columns = Vec::with_capacity(outputs.len());
+    let mut texts = Texts::default();
     for (number, (output, spot)) in outputs.iter().zip(&tables.spots).enumerate() {
         let column = &output.column;
-        for page in &column.pages {
-            let known = is_bytes(column) && plain(&page);
+        for (number, page) in (spot.page..).zip(&column.pages) {
+            let known = is_bytes(column) && page.encoding != Encoding::Dictionary;
             let body = tables.base + page.body.start;
             sources.u64(if known { ends } else { 0 }).u64(body);
             sources.u32(0).u32(GAP);
-            ends += if known { most_values(page) * 4 } else { 0 };
+            if known {
+                texts.add(work, number, page, ends)?;
+                ends += most_values(page) * 4;
+            }
         }
         let Values::Bytes { large, utf8 } = column.values else {
             columns.push(Entry::default());
@@ -153,6 +164,7 @@ pub(super) unsafe fn find(
         bytes,
         before: 0,
         columns,
+        texts: Texts::default(),
     };
     if tables.tiles == 0 {
         return Ok(found);
@@ -165,6 +177,12 @@ pub(super) unsafe fn find(
         let warps = tables.pages as u64 * WARP;
         work.launch(STRINGS, "strings_walk", BLOCK, warps, job)?;
     }
+    if !texts.is_empty() {
+        let strings = |work: &mut Work<'_>| found.job(work, tables, 0);
+        // SAFETY: as above: there is an end for each row of their pages.
+        unsafe { texts.find(work, tables.job, tables.tensor, strings)? };
+    }
+    found.texts = texts;
     if each().any(|output| output.column.is_text()) {
         let job = found.job(work, tables, 0)?;
         // SAFETY: as above; a number for each tile, which were all filled.
@@ -245,6 +263,11 @@ pub(super) unsafe fn copy(
     let threads = chunks * u64::from(BLOCK);
     // SAFETY: as in `find`: offsets and places are those of rows that nothing is wrong with, and there is room for all bytes.
     unsafe { work.launch(STRINGS, "strings_copy", BLOCK, threads, job)? };
+    if found.texts.is_prefixed() {
+        let job = found.job(work, tables, chunks)?;
+        // SAFETY: as above.
+        unsafe { found.texts.bytes(work, job)? };
+    }
     Ok(true)
 }
 

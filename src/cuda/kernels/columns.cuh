@@ -9,7 +9,7 @@
 #define THREADS 128u
 #define WARPS (THREADS / LANES)
 
-enum Encoding { PLAIN = 0, DICTIONARY = 1, RLE = 2, SPLIT = 3 };
+enum Encoding { PLAIN = 0, DICTIONARY = 1, RLE = 2, SPLIT = 3, DELTA_PACKED = 4, DELTA_LENGTH = 5, DELTA_BYTES = 6 };
 // Of TEXT, whose width is 0, `strings.cu` makes what comes out; of INDICES these are what comes out.
 enum Convert { BYTES = 0, WIDEN = 1, WIDEN_BIG_ENDIAN = 2, DAYS = 3, INT96 = 4, TEXT = 5, INDICES = 6 };
 
@@ -26,12 +26,21 @@ enum Check {
     INDEX = 64,
     UTF8 = 65,
     LENGTH = 66,
+    DELTA = 80,
     // Of a run.
     END = 1,
     HEADER = 2,
     RUN_LENGTH = 3,
     RUN_BYTES = 4,
     RUN_VALUE = 5,
+    // Of a stream of deltas.
+    DELTA_HEADER = 1,
+    DELTA_BLOCK = 2,
+    DELTA_COUNT = 3,
+    DELTA_RANGE = 4,
+    DELTA_WIDTH = 5,
+    DELTA_SHORT = 6,
+    DELTA_TEXT = 7,
 };
 
 struct Page {
@@ -46,6 +55,7 @@ struct Page {
     u32 nulls;    // what the header says; all bits: nothing
     u32 v1;
     u32 encoding;
+    u64 plain;  // DELTA_PACKED: where its values are, as those of PLAIN; null: in the output already
 };
 
 struct Column {
@@ -89,11 +99,11 @@ struct Job {
     Tile *tiles;
     u64 page_count;
     u64 tile_count;
-    u64 begin;    // of the arena
+    u64 begin;    // of the arena; in stage 1 of `fixed`, of what was made of deltas
     u64 end;
     u64 floor;    // the same, to whole words inside of it
     u64 ceiling;
-    u32 stage;    // `walk`: 0 levels, 1 values
+    u32 stage;    // `walk`: 0 levels, 1 values; `fixed`: 1 what was DELTA_PACKED, 0 the rest
     u32 unused;
 };
 

@@ -92,7 +92,7 @@ static __device__ bool copy_words(const Job *job, u64 from, u8 *output, u32 coun
     return true;
 }
 
-KERNEL(fixed, THREADS)(const Job *job) {
+KERNEL_WITH(fixed, THREADS, 8)(const Job *job) {
     __shared__ Rows rows;
     for (u64 index = blockIdx.x; index < job->tile_count; index += gridDim.x) {
         const Tile *tile = &job->tiles[index];
@@ -105,6 +105,13 @@ KERNEL(fixed, THREADS)(const Job *job) {
         u32 unit = column->unit, units = column->units, encoding = page->encoding;
         u8 *output = column->values + first * unit * units;
         u64 section = (u64)page->body + found->section;
+        // What the kernels of `delta` made is not in the arena, so that it has a launch of its own.
+        if ((encoding == DELTA_PACKED) != job->stage) continue;
+        if (job->stage) {
+            if (!page->plain) continue;
+            section = page->plain;
+            encoding = PLAIN;
+        }
         u64 plain = section + (u64)tile->base * column->width;
         // No nulls and nothing to convert: a copy.
         if (encoding == PLAIN && tile->count == count && column->convert == BYTES && unit * units == column->width &&

@@ -13,6 +13,10 @@ typedef long long i64;
 // Blocks are one-dimensional; the limit that the host launches with stands here, so that the compiler knows it.
 #define KERNEL(name, threads) extern "C" __global__ void __launch_bounds__(threads) name
 
+// The same with a number of blocks that a multiprocessor is to hold: the assembler takes what registers that leaves before it spills, where its
+// own guess of a limit is lower on some architectures.
+#define KERNEL_WITH(name, threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks) name
+
 // The number of this thread among all of the launch, and how many there are.
 static __device__ u64 thread_number() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; }
 static __device__ u64 thread_count() { return (u64)gridDim.x * blockDim.x; }

@@ -36,7 +36,7 @@
 //! | columns | flat: not in structs, lists or maps; required or optional |
 //! | physical types | BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE, BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY of any length but 0 |
 //! | Arrow types | of BYTE_ARRAY `Utf8`, `LargeUtf8`, `Binary`, `LargeBinary`, decimals of 128 and 256 bits, dictionaries of strings and binaries; of the others all that the `parquet` crate makes of them but dictionaries: integers of 8 to 64 bits, floats of 16 to 64, dates, times, timestamps, durations, intervals, decimals of 32 to 256 bits, `FixedSizeBinary` |
-//! | encodings | PLAIN, both dictionary encodings, also mixed with PLAIN in a chunk; RLE of booleans; BYTE_STREAM_SPLIT of fixed lengths |
+//! | encodings | PLAIN, both dictionary encodings, also mixed with PLAIN in a chunk; RLE of booleans; BYTE_STREAM_SPLIT of fixed lengths; DELTA_BINARY_PACKED; DELTA_LENGTH_BYTE_ARRAY and DELTA_BYTE_ARRAY of strings and binaries |
 //! | UTF-8 | of each string and each entry of a dictionary of strings, as the host checks it |
 //! | dictionaries | their indices stay, and the entries are an array beside them, where the Arrow type is a dictionary: by the schema that the file has for Arrow, or that [`Scan::schema`] asks for; if all pages of the chunk have indices |
 //! | codecs | Snappy and LZ4_RAW: a page is the work of 32 threads, so it takes many pages at once to be fast |
@@ -45,7 +45,7 @@
 //!
 //! | decoded by the host | because |
 //! |---|---|
-//! | views of strings; structs, lists, maps; DELTA encodings | there are no kernels for them yet |
+//! | views of strings; structs, lists, maps; DELTA encodings of FIXED_LEN_BYTE_ARRAY and of decimals of any length | there are no kernels for them yet |
 //! | scans with a predicate; row groups of which only some rows are wanted | the host evaluates and cuts |
 //! | chunks with anything odd: levels in BIT_PACKED, pages without entries before others, sizes that their headers do not have right, bytes behind the last value | the kernels take nothing that the `parquet` crate might not |
 //! | pages of GZIP, BROTLI, ZSTD and of Hadoop's LZ4 are decompressed | there are no kernels for them; they are decoded by the GPU all the same |

@@ -124,9 +124,15 @@ impl Groups {
         let (mut needed, mut text) = (0u64, 0u64);
         for chunk in &chunks {
             needed = needed.saturating_add(match &chunk.plan {
-                Some(planned) => {
-                    text = text.saturating_add(planned.text);
-                    planned.shape.bytes(group.count, planned.text)
+                Some(Planned {
+                    chunk,
+                    shape,
+                    text: own,
+                    ..
+                }) => {
+                    text = text.saturating_add(*own);
+                    let output = shape.bytes(group.count, *own);
+                    output.saturating_add(chunk.column.scratch())
                 }
                 None => self.estimate(chunk.root, group),
             });

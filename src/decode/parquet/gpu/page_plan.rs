@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use parquet::basic::{Compression, Encoding as Stored};
+use parquet::basic::{Compression, Encoding as Stored, Type};
 use parquet::file::metadata::ColumnChunkMetaData;
 
 use super::shape::LeafShape;
@@ -129,7 +129,7 @@ impl ChunkPlan {
         }
         let mut pages = Vec::with_capacity(data_pages.len());
         for page in data_pages {
-            let encoding = encoding_of(shape, page.encoding)?;
+            let encoding = encoding_of(shape, chunk.column_type(), page.encoding)?;
             if encoding == Encoding::Dictionary && dictionary.is_none() {
                 return Err("indices without a dictionary".into());
             }
@@ -245,9 +245,10 @@ fn checked_dictionary(
 }
 
 /// The encoding of a page's values, if the kernels have it.
-fn encoding_of(shape: &LeafShape, encoding: Stored) -> Result<Encoding, String> {
+fn encoding_of(shape: &LeafShape, kind: Type, encoding: Stored) -> Result<Encoding, String> {
     let is_boolean = shape.values == Values::Boolean;
     let is_bytes = matches!(shape.values, Values::Bytes { .. });
+    let is_text = is_bytes && shape.convert == Convert::Same;
     // The crate has it for INT96 neither.
     let is_split = !is_boolean && !is_bytes && !matches!(shape.convert, Convert::Int96 { .. });
     match encoding {
@@ -260,6 +261,11 @@ fn encoding_of(shape: &LeafShape, encoding: Stored) -> Result<Encoding, String> 
         }
         Stored::RLE if is_boolean => Ok(Encoding::Rle),
         Stored::BYTE_STREAM_SPLIT if is_split => Ok(Encoding::ByteStreamSplit),
+        Stored::DELTA_BINARY_PACKED if matches!(kind, Type::INT32 | Type::INT64) => {
+            Ok(Encoding::DeltaBinaryPacked)
+        }
+        Stored::DELTA_LENGTH_BYTE_ARRAY if is_text => Ok(Encoding::DeltaLengthByteArray),
+        Stored::DELTA_BYTE_ARRAY if is_text => Ok(Encoding::DeltaByteArray),
         other => Err(format!("the encoding {other}")),
     }
 }
