@@ -488,6 +488,15 @@ fn lanes_wait_for_what_they_read() {
                     ];
                     pages.push(page(codec, &parts));
                 }
+                // The last word of the source ends where the target begins, or just after it.
+                for len in 160..164 {
+                    for offset in [len, len + 1, len + 2, len + 3] {
+                        pages.push(page(
+                            codec,
+                            &[Literal(&bytes[..len + 4]), Match(offset, len)],
+                        ));
+                    }
+                }
                 pages.push(page(codec, &[Literal(&bytes[..3]), Match(3, 2100)]));
                 pages.push(Stored::new(codec, vec![4, 0x0c, 1, 2, 3], 4));
             }
