@@ -8,7 +8,6 @@
 //! waits for are decoded, whatever the others do. A thread that is ahead pauses when what waits for the consumer fills the
 //! window, but each part may always queue one batch: so the batch that the consumer waits for comes.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,6 +22,7 @@ use super::buffers::Buffers;
 use super::failure;
 use super::filter;
 use super::metadata::Metadata;
+use super::queues::{GroupState, Queue, State, Taken, next_for};
 use super::resident::{Bring, Resident, is_copied_at_once};
 use super::unit::{Held, Unit};
 use crate::buffer::Block;
@@ -135,41 +135,6 @@ enum Bytes {
     Here(Held),
     Failed(Error),
     Released,
-}
-
-struct State {
-    /// For each part, the next row group to decode it of.
-    next: Vec<usize>,
-    /// Row groups whose bytes were asked for: the first so many.
-    submitted: usize,
-    /// Bytes asked for and not decoded yet.
-    held: u64,
-    /// Whether bytes come at once, as far as it was tried.
-    at_hand: Option<bool>,
-    /// Bytes decoded and not taken yet.
-    queued: u64,
-    groups: Vec<GroupState>,
-    /// Row groups before it were delivered.
-    head: usize,
-    waker: Option<Waker>,
-    /// Threads at work.
-    threads: usize,
-    ended: bool,
-}
-
-struct GroupState {
-    parts: Vec<Queue>,
-    /// Parts that are not decoded yet.
-    left: usize,
-    failed: Option<Error>,
-    /// Whether its pages are read one by one, so that none of its bytes are in the window.
-    paged: bool,
-}
-
-#[derive(Default)]
-struct Queue {
-    batches: VecDeque<(RecordBatch, u64)>,
-    done: bool,
 }
 
 /// Smaller row groups are read in one go, wherever they are.
@@ -630,118 +595,6 @@ impl Job {
     }
 }
 
-enum Taken {
-    Parts(Vec<RecordBatch>),
-    Failed(Error),
-    End,
-    Nothing,
-}
-
-impl State {
-    fn queue(&mut self, group: usize, part: usize) -> Option<&mut Queue> {
-        self.groups.get_mut(group)?.parts.get_mut(part)
-    }
-
-    /// Whether [`take`](Self::take) would give something.
-    fn has_next(&self, in_order: bool) -> bool {
-        let Some(head) = self.groups.get(self.head) else {
-            return true;
-        };
-        let most = if in_order { 1 } else { usize::MAX };
-        let mut groups = self.groups.iter().skip(self.head).take(most);
-        head.is_over() || groups.any(GroupState::is_ready)
-    }
-
-    fn take(&mut self, in_order: bool) -> Taken {
-        while self.groups.get(self.head).is_some_and(GroupState::is_over) {
-            self.head += 1;
-        }
-        if self.head == self.groups.len() {
-            return Taken::End;
-        }
-        let most = if in_order { 1 } else { usize::MAX };
-        for group in self.groups.iter_mut().skip(self.head).take(most) {
-            match group.take() {
-                (Taken::Nothing, _) => {}
-                (taken, freed) => {
-                    self.queued = self.queued.saturating_sub(freed);
-                    return taken;
-                }
-            }
-        }
-        Taken::Nothing
-    }
-}
-
-impl GroupState {
-    /// Whether every part has rows queued.
-    fn has_rows(&self) -> bool {
-        self.parts.iter().all(|part| !part.batches.is_empty())
-    }
-
-    /// Whether there will be no more of it.
-    fn is_over(&self) -> bool {
-        let drained = self
-            .parts
-            .iter()
-            .all(|part| part.done && part.batches.is_empty());
-        self.failed.is_none() && drained
-    }
-
-    fn is_ready(&self) -> bool {
-        self.has_rows() || self.failed.is_some() || self.left == 0 && !self.is_over()
-    }
-
-    /// The next rows of all parts, and the bytes that they leave free.
-    fn take(&mut self) -> (Taken, u64) {
-        if self.has_rows() {
-            let rows = self
-                .parts
-                .iter()
-                .filter_map(|part| Some(part.batches.front()?.0.num_rows()))
-                .min()
-                .unwrap_or(0);
-            let mut freed = 0;
-            let mut batches = Vec::with_capacity(self.parts.len());
-            for part in &mut self.parts {
-                let Some((batch, size)) = part.batches.front_mut() else {
-                    continue;
-                };
-                if batch.num_rows() == rows {
-                    freed += *size;
-                    batches.extend(part.batches.pop_front().map(|(batch, _)| batch));
-                } else {
-                    batches.push(batch.slice(0, rows));
-                    *batch = batch.slice(rows, batch.num_rows() - rows);
-                }
-            }
-            return (Taken::Parts(batches), freed);
-        }
-        if let Some(error) = self.failed.take() {
-            return (Taken::Failed(error), 0);
-        }
-        if self.left == 0 && !self.is_over() {
-            let error = malformed(
-                None,
-                "columns of a row group have different numbers of rows",
-            );
-            return (Taken::Failed(error), 0);
-        }
-        (Taken::Nothing, 0)
-    }
-}
-
-/// The row group and the part that the thread of this number is to decode, unless there are no more. `next` has for each
-/// part the next row group to decode it of.
-fn next_for(number: usize, next: &[usize], groups: usize) -> Option<(usize, usize)> {
-    let own = number % next.len().max(1);
-    let parts = next.iter().enumerate();
-    parts
-        .filter(|(_, group)| **group < groups)
-        .min_by_key(|(part, group)| (*part != own, **group))
-        .map(|(part, group)| (*group, part))
-}
-
 /// A thread that ends, whatever made it end.
 struct Leaving<'a>(&'a Job);
 
@@ -790,21 +643,4 @@ fn kept_of(batch: RecordBatch, kept: &Rows) -> Result<RecordBatch> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn threads_stay_with_their_part_and_help_in_the_order_of_delivery() {
-        assert_eq!(next_for(0, &[0, 0], 5), Some((0, 0)));
-        assert_eq!(next_for(1, &[0, 3], 5), Some((3, 1)));
-        // More threads than parts share them.
-        assert_eq!(next_for(3, &[0, 4], 5), Some((4, 1)));
-        assert_eq!(next_for(2, &[5, 4, 3], 5), Some((3, 2)));
-        assert_eq!(next_for(0, &[5, 4, 3], 5), Some((3, 2)));
-        assert_eq!(next_for(0, &[5, 5], 5), None);
-        assert_eq!(next_for(0, &[], 5), None);
-    }
 }

@@ -82,6 +82,7 @@ mod job;
 mod metadata;
 mod pages;
 mod prefetch;
+mod queues;
 mod resident;
 mod scan;
 mod source;
