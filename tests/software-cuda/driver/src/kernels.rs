@@ -1,8 +1,11 @@
 //! Modules, functions and launches, with the limits that a GPU would set.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use software_cuda_ptx::{FindingKind, Function, Grid, Module, Options as RunOptions, launch};
+use software_cuda_ptx::{
+    FindingKind, Function, Grid, Module, Options as RunOptions, ParseError, launch,
+};
 
 use crate::codes::{Code, Outcome};
 use crate::device::Device;
@@ -37,6 +40,24 @@ pub struct Queued {
 /// Attributes of a function (`CUfunction_attribute`).
 const MAX_DYNAMIC_SHARED: i32 = 8;
 
+/// Modules that are remembered.
+const KNOWN: usize = 64;
+
+/// What a text says. It is remembered: a test that opens a device a hundred times loads the same modules each time.
+fn parsed(text: &str) -> Result<Arc<Module>, ParseError> {
+    static PARSED: Mutex<BTreeMap<String, Arc<Module>>> = Mutex::new(BTreeMap::new());
+    let mut parsed = PARSED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(module) = parsed.get(text) {
+        return Ok(module.clone());
+    }
+    let module = Arc::new(Module::parse(text)?);
+    if parsed.len() >= KNOWN {
+        parsed.clear();
+    }
+    parsed.insert(text.to_owned(), module.clone());
+    Ok(module)
+}
+
 impl Device {
     /// Reads PTX and puts its variables into memory; with an error comes what the JIT's log would say.
     pub fn load_module(&mut self, image: &[u8], ordinal: i32) -> Result<usize, (Code, String)> {
@@ -46,7 +67,7 @@ impl Device {
                 "the image is no text: only PTX is taken here".to_owned(),
             )
         })?;
-        let module = Module::parse(text).map_err(|error| {
+        let module = parsed(text).map_err(|error| {
             (
                 Code::INVALID_PTX,
                 format!("ptxas application ptx input, {error}"),
@@ -124,7 +145,7 @@ impl Device {
         self.modules.insert(
             handle,
             Loaded {
-                module: Arc::new(module),
+                module,
                 globals: Arc::new(globals),
             },
         );
