@@ -28,10 +28,14 @@ mod fork;
 mod hostile;
 #[path = "cuda/kernels.rs"]
 mod kernels;
+#[path = "cuda/levels.rs"]
+mod levels;
 #[path = "cuda/memory.rs"]
 mod memory;
 #[path = "cuda/modules.rs"]
 mod modules;
+#[path = "cuda/nesting.rs"]
+mod nesting;
 #[path = "cuda/others.rs"]
 mod others;
 #[path = "cuda/pages.rs"]

@@ -22,6 +22,12 @@ mod faults;
 mod generated;
 #[path = "parquet_gpu/mutations.rs"]
 mod mutations;
+#[path = "parquet_gpu/nested.rs"]
+mod nested;
+#[path = "parquet_gpu/nested_texts.rs"]
+mod nested_texts;
+#[path = "parquet_gpu/nesting.rs"]
+mod nesting;
 #[path = "parquet_gpu/page_lists.rs"]
 mod page_lists;
 #[path = "cuda/programs.rs"]

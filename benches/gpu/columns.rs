@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use feedwater::cuda::columns::{Convert, Encoding, Outcome, Values};
+use feedwater::cuda::columns::{Convert, Encoding, NestedOutcome, Outcome, Values};
 use feedwater::cuda::{Device, DeviceOptions};
 
+use super::levels::{Nest, Step, Written};
 use super::pages::{Arena, Random, Shape, Style};
 use super::words::{KIND, Kind, Words, column};
 use super::{Way, on_the_device, work};
@@ -166,5 +167,68 @@ pub(crate) fn columns(
             ways.push(decode(other, ", sums by tensor cores"));
         }
         work("columns", output.min(len), turns, ways, json);
+    }
+}
+
+/// The same of leaves in lists; outputs have offsets and bitmaps as well.
+pub(crate) fn nested(
+    gpu: &Arc<Device>,
+    len: u64,
+    turns: u64,
+    plain: &dyn Fn(u64) -> Way<'static>,
+    json: &mut String,
+) {
+    let shape = Shape {
+        values: Values::Fixed { width: 8 },
+        ..Shape::PLAIN
+    };
+    let pages = (len / (8 * ROWS)).max(1);
+    for (name, nest) in [
+        ("lists", Nest::of(&[Step::List])),
+        ("lists, nullable", Nest::lists(1)),
+        ("lists in lists, nullable", Nest::lists(2)),
+        ("fixed-size lists of 16", Nest::of(&[Step::Fixed(16)])),
+    ] {
+        let mut written = Written::default();
+        written.leaf(&nest, shape, &[ROWS as usize], &mut Random::new(1));
+        let mut leaf = written.leaves.remove(0);
+        let page = leaf.leaf.pages.remove(0);
+        let body = page.body.start as usize..page.body.end as usize;
+        let body = written.arena.bytes[body].to_vec();
+        let mut bytes = Vec::new();
+        for _ in 0..pages {
+            bytes.resize(bytes.len().next_multiple_of(64), 0);
+            let begin = bytes.len() as u64;
+            bytes.extend_from_slice(&body);
+            let mut page = page.clone();
+            page.body = begin..bytes.len() as u64;
+            leaf.leaf.pages.push(page);
+        }
+        leaf.levels.repetition = vec![0; leaf.leaf.pages.len()];
+        leaf.levels.rows *= pages;
+        let leaves = [leaf];
+        let read = bytes.len() as u64;
+        let there = on_the_device(gpu, bytes);
+        let (_, outcomes) = gpu.nested(&there, &[], &leaves, u64::MAX).unwrap();
+        let output: u64 = outcomes
+            .iter()
+            .map(|outcome| match outcome {
+                NestedOutcome::Done(leaf) => leaf.values.values.len() as u64,
+                _ => 0,
+            })
+            .sum();
+        drop(outcomes);
+        let decode = Way::new(
+            format!("{name}, {pages} pages, {} MiB of them", read >> 20),
+            || {
+                let (_, outcomes) = gpu.nested(&there, &[], &leaves, u64::MAX).unwrap();
+                assert!(
+                    matches!(outcomes[..], [NestedOutcome::Done(_)]),
+                    "{outcomes:?}"
+                );
+            },
+        );
+        let output = output.min(len);
+        work("nested", output, turns, vec![plain(output), decode], json);
     }
 }

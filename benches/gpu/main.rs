@@ -15,6 +15,9 @@
 
 mod columns;
 mod decompress;
+#[path = "../../tests/cuda/levels.rs"]
+#[allow(dead_code)]
+mod levels;
 #[path = "../../tests/cuda/pages.rs"]
 #[allow(dead_code)]
 mod pages;
@@ -250,6 +253,7 @@ fn kernels(gpu: &Arc<Device>, len: u64, turns: u64, json: &mut String) {
     }
     columns::columns(gpu, len, turns, &plain, json);
     decompress::decompress(gpu, len, turns, &plain, json);
+    columns::nested(gpu, len, turns, &plain, json);
     // SAFETY: nothing uses it any more.
     unsafe { result::free_sync(copy).unwrap() };
 }

@@ -1,11 +1,14 @@
-//! Flat columns on a device: pages that are decompressed become Arrow buffers.
+//! Columns on a device, flat and nested: pages that are decompressed become Arrow buffers.
 //!
 //! The planner says where the pages of a column chunk lie and what their headers promise; kernels find everything else. A kernel only
 //! detects what is wrong: the chunk is a [`Outcome::Fault`] then, and the caller decodes it another way, which gives the values or the
 //! typed error. What is decoded here is never more than the `parquet` crate would accept, so some pages that it reads are faults
 //! too: those with bytes after their values, for one.
 // Seen from outside for tests and benches of kernels alone, with the feature `testing`.
-#![cfg_attr(not(feature = "testing"), allow(unreachable_pub, dead_code))]
+#![cfg_attr(
+    not(feature = "testing"),
+    allow(unreachable_pub, dead_code, unused_imports)
+)]
 
 use std::ops::Range;
 
@@ -14,6 +17,10 @@ use crate::buffer::DeviceBytes;
 mod decode;
 mod delta;
 mod delta_strings;
+mod even;
+#[cfg(any(test, feature = "testing"))]
+pub mod nested_reference;
+mod nesting;
 #[cfg(any(test, feature = "testing"))]
 pub mod reference;
 mod strings;
@@ -21,6 +28,11 @@ mod strings;
 pub(super) use decode::{FIXED, RLE, WALK};
 pub(super) use delta::DELTA;
 pub(super) use delta_strings::DELTA_STRINGS;
+pub use even::Uneven;
+pub(super) use nesting::NESTING;
+pub use nesting::{Leaf, Levels, List, Nested, NestedOutcome, Offsets, Valid};
+#[cfg_attr(not(feature = "parquet"), allow(unused_imports))]
+pub(crate) use nesting::{MOST_DEF, MOST_LISTS};
 pub(super) use strings::STRINGS;
 
 /// What the values of a column are on its pages.
@@ -130,8 +142,8 @@ pub enum Convert {
     },
 }
 
-/// A column on the device.
-#[derive(Debug)]
+/// A column on the device; cloning shares its memory.
+#[derive(Clone, Debug)]
 pub struct Decoded {
     /// The values one after the other, or a bitmap of booleans; slots of nulls are zero. A bitmap has whole words of 4 bytes, and
     /// bits past the last row are zero. Of bytes of any length those of all rows, without anything for nulls; indices, where they are kept.
@@ -223,6 +235,11 @@ impl Column {
 
     /// What is wrong with the description itself, for an arena of so many bytes: the first page that it is wrong for, and why.
     fn shape(&self, arena: u64) -> Result<(), (u32, u32)> {
+        self.shape_with(arena, self.nullable)
+    }
+
+    /// The same, where pages may tell of nulls or not.
+    fn shape_with(&self, arena: u64, nulls_told: bool) -> Result<(), (u32, u32)> {
         let inside = |range: &Range<u64>| range.start <= range.end && range.end <= arena;
         let all = |wrong: bool, check| if wrong { Err((0, check)) } else { Ok(()) };
         match self.output_width() {
@@ -270,7 +287,7 @@ impl Column {
             let body = page.body.end.saturating_sub(page.body.start);
             let small = page.entries <= MOST && body <= MOST && inside(&page.body);
             let nulls = page.nulls.unwrap_or(0);
-            let nulls = nulls <= page.entries && (self.nullable || nulls == 0);
+            let nulls = nulls <= page.entries && (nulls_told || nulls == 0);
             if !encoded || !small || !nulls {
                 return Err((number as u32, check::SHAPE));
             }
@@ -322,6 +339,23 @@ pub mod check {
 
     /// A stream of deltas is wrong: this, and one of the reasons at the end.
     pub const DELTA: u32 = 80;
+
+    /// A run of repetition levels is wrong: this, and one of the reasons below.
+    pub const REPEATS: u32 = 112;
+    /// Something follows the repetition levels that are wanted.
+    pub const REPEATS_REST: u32 = 118;
+    /// Two levels that do not go together, or one that is too high; an empty fixed-size list, or one of lists that is null.
+    pub const LEVEL: u32 = 119;
+    /// A page that has to begin with a row does not.
+    pub const BEGIN: u32 = 120;
+    /// A list goes on that is empty or null.
+    pub const CONTINUED: u32 = 121;
+    /// A fixed-size list has another number of items.
+    pub const FIXED_SIZE: u32 = 122;
+    /// The levels have another number of rows.
+    pub const ROWS: u32 = 123;
+    /// More slots than there may be.
+    pub const SLOTS: u32 = 124;
 
     /// Of a run: it is wanted, and the stream is at its end.
     pub const END: u32 = 1;

@@ -52,6 +52,7 @@ pub const FAMILIES: &[Family] = &[
     super::columns::DELTA,
     super::columns::DELTA_STRINGS,
     super::columns::STRINGS,
+    super::columns::NESTING,
     super::example::EXAMPLE,
     super::frames::FRAMES,
     super::scan::SCAN,

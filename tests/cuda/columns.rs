@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use feedwater::cuda::columns::reference::{self, HostOutcome};
-use feedwater::cuda::columns::{Column, Convert, Encoding, Outcome, Page, Values, check};
+use feedwater::cuda::columns::{Column, Convert, Decoded, Encoding, Outcome, Page, Values, check};
 use feedwater::cuda::{Device, DeviceOptions, Guard, lend};
 use feedwater::{Batch, DeviceBytes, ErrorKind, Reader};
 use software_cuda_preload::Session;
@@ -17,7 +17,7 @@ use crate::support::*;
 mod strings;
 
 /// The bits that `rows` have of a bitmap, whose others have to be zero.
-fn trimmed(mut bitmap: Vec<u8>, rows: u64) -> Vec<u8> {
+pub(crate) fn trimmed(mut bitmap: Vec<u8>, rows: u64) -> Vec<u8> {
     assert_eq!(bitmap.len() as u64, rows.div_ceil(32) * 4);
     let rest = bitmap.split_off(rows.div_ceil(8) as usize);
     assert!(rest.iter().all(|byte| *byte == 0));
@@ -37,25 +37,28 @@ pub(crate) fn on_the_device(
         .map(|(column, outcome)| match outcome {
             Outcome::Fault { page, check } => HostOutcome::Fault { page, check },
             Outcome::Large { bytes } => panic!("{bytes} bytes"),
-            Outcome::Done(done) if strings::is_one(column) => {
-                strings::on_the_host(gpu, column, done)
-            }
-            Outcome::Done(done) => {
-                let values = gpu.to_host(&done.values).unwrap();
-                HostOutcome::Done {
-                    values: match column.values {
-                        Values::Boolean => trimmed(values, done.rows),
-                        Values::Fixed { .. } | Values::Bytes { .. } => values,
-                    },
-                    validity: done
-                        .validity
-                        .map(|bits| trimmed(gpu.to_host(&bits).unwrap(), done.rows)),
-                    nulls: done.nulls,
-                    rows: done.rows,
-                }
-            }
+            Outcome::Done(done) => on_the_host(gpu, column, done),
         })
         .collect()
+}
+
+/// What it made of a column, as the reference has it.
+pub(crate) fn on_the_host(gpu: &Device, column: &Column, done: Decoded) -> HostOutcome {
+    if strings::is_one(column) {
+        return strings::on_the_host(gpu, column, done);
+    }
+    let values = gpu.to_host(&done.values).unwrap();
+    HostOutcome::Done {
+        values: match column.values {
+            Values::Boolean => trimmed(values, done.rows),
+            Values::Fixed { .. } | Values::Bytes { .. } => values,
+        },
+        validity: done
+            .validity
+            .map(|bits| trimmed(gpu.to_host(&bits).unwrap(), done.rows)),
+        nulls: done.nulls,
+        rows: done.rows,
+    }
 }
 
 /// Compares all columns; those that are faults are counted.

@@ -7,16 +7,23 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use feedwater::cuda::DeviceOptions;
-use feedwater::cuda::columns::{Column, Convert, Encoding, Outcome, Values};
+use feedwater::DeviceBytes;
+use feedwater::cuda::columns::{Column, Convert, Encoding, Nested, NestedOutcome, Outcome, Values};
+use feedwater::cuda::{Device, DeviceOptions};
+use software_cuda_preload::Session;
 
 use crate::kernels::put;
+use crate::levels::{Nest, Step, Written};
 use crate::pages::*;
 use crate::support::*;
 use crate::words::*;
 
 const ROWS: usize = 1 << 14;
-const KERNELS: [&str; 18] = [
+const KERNELS: [&str; 22] = [
+    "nesting_walk",
+    "nesting_levels",
+    "nesting_totals",
+    "nesting_slots",
     "walk",
     "rle",
     "ranks",
@@ -231,12 +238,73 @@ fn least(arena: &[u8], column: &Column, outcome: &Outcome) -> u64 {
     all
 }
 
+/// Leaves of nested columns, counted for each level.
+fn nested_cases() -> Vec<(&'static str, Nest)> {
+    use Step::{Fixed, List, Optional};
+    vec![
+        ("lists, required", Nest::of(&[List])),
+        ("lists, nullable", Nest::list()),
+        ("lists in lists, nullable", Nest::lists(2)),
+        ("structs, nullable", Nest::of(&[Optional, Optional])),
+        ("fixed-size lists of 16", Nest::of(&[Fixed(16)])),
+    ]
+}
+
+/// The least for a leaf: pages, and levels once more, as of flat ones; then a byte for each level, written and read; offsets; bitmaps, of which that
+/// of the values is read twice, to count them and to place them.
+fn least_nested(arena: &[u8], nested: &Nested, outcome: &NestedOutcome) -> u64 {
+    let NestedOutcome::Done(leaf) = outcome else {
+        panic!("{outcome:?}");
+    };
+    let bitmap = |bits: &DeviceBytes| bits.len() as u64;
+    let mut all = leaf.values.values.len() as u64;
+    all += leaf
+        .values
+        .validity
+        .as_ref()
+        .map_or(0, |bits| 3 * bitmap(bits));
+    all += leaf.valid.iter().map(|(bits, _)| bitmap(bits)).sum::<u64>();
+    all += leaf.offsets.iter().flatten().map(bitmap).sum::<u64>();
+    for page in &nested.leaf.pages {
+        let body = &arena[page.body.start as usize..page.body.end as usize];
+        let len = |at: usize| u32::from_le_bytes(body[at..at + 4].try_into().unwrap()) as usize;
+        let mut levels = 0;
+        if !nested.levels.lists.is_empty() {
+            levels += 4 + len(0);
+        }
+        levels += 4 + len(levels);
+        all += body.len() as u64 + levels as u64 + 2 * page.entries;
+    }
+    all
+}
+
 #[test]
 fn instructions_and_bytes_of_each_value_are_those_of_the_table() {
     if !is_software(&session("eager")) {
         return;
     }
-    let per_value = |count: u64| count as f64 / ROWS as f64;
+    let count = |table: &mut String, session: &Session, name: &str, values: u64, least: u64| {
+        let per_value = |count: u64| count as f64 / values as f64;
+        let mut all = 0;
+        for kernel in KERNELS {
+            let work = session.work(kernel);
+            if work.launches == 0 {
+                continue;
+            }
+            let launch = work.distinct_loaded + work.distinct_stored;
+            all += launch;
+            let _ = writeln!(
+                table,
+                "{name}\t{kernel}\t{:.3}\t{:.3}\t{:.3}\t",
+                per_value(work.steps),
+                per_value(work.loaded + work.stored),
+                per_value(launch)
+            );
+        }
+        let (all, least) = (per_value(all), per_value(least));
+        let _ = writeln!(table, "{name}\tall\t\t\t{all:.3}\t{least:.3}");
+        (all, least)
+    };
     let mut table = String::from("case\tkernel\tinstructions\tblock\tlaunch\tleast\n");
     let shapes = cases().into_iter().map(|(name, shape)| (name, Ok(shape)));
     let texts = texts().into_iter().map(|(name, kind)| (name, Err(kind)));
@@ -254,28 +322,36 @@ fn instructions_and_bytes_of_each_value_are_those_of_the_table() {
             }
             let there = put(&gpu, &arena.bytes, 0);
             let outcomes = gpu.columns(&there, &arena.columns).unwrap();
-            let mut all = 0;
-            for kernel in KERNELS {
-                let work = session.work(kernel);
-                if work.launches == 0 {
-                    continue;
-                }
-                let launch = work.distinct_loaded + work.distinct_stored;
-                all += launch;
-                let _ = writeln!(
-                    table,
-                    "{name}\t{kernel}\t{:.3}\t{:.3}\t{:.3}\t",
-                    per_value(work.steps),
-                    per_value(work.loaded + work.stored),
-                    per_value(launch)
-                );
-            }
             let least = least(&arena.bytes, &arena.columns[0], &outcomes[0]);
-            let (all, least) = (per_value(all), per_value(least));
-            let _ = writeln!(table, "{name}\tall\t\t\t{all:.3}\t{least:.3}");
+            let (all, least) = count(&mut table, &session, name, ROWS as u64, least);
             assert!(
                 all <= least * 1.3 + 0.25,
                 "{name}: {all} bytes a value, the least is {least}"
+            );
+        }
+        nothing_left(&session);
+    }
+    for (name, nest) in nested_cases() {
+        let mut session = session("eager");
+        session.set("TRAFFIC", "on");
+        {
+            let gpu = Device::open(0).unwrap();
+            let mut written = Written::default();
+            let shape = Shape {
+                values: Values::Fixed { width: 8 },
+                ..Shape::PLAIN
+            };
+            let pages = [ROWS / 2, ROWS / 2];
+            written.leaf(&nest, shape, &pages, &mut Random::new(1));
+            let there = put(&gpu, &written.arena.bytes, 0);
+            let (_, outcomes) = gpu.nested(&there, &[], &written.leaves, u64::MAX).unwrap();
+            let leaf = &written.leaves[0];
+            let least = least_nested(&written.arena.bytes, leaf, &outcomes[0]);
+            let levels = leaf.leaf.rows();
+            let (all, least) = count(&mut table, &session, name, levels, least);
+            assert!(
+                all <= least * 1.3 + 0.25,
+                "{name}: {all} bytes a level, the least is {least}"
             );
         }
         nothing_left(&session);

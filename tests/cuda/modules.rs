@@ -54,6 +54,16 @@ const KERNELS: &[(&str, &[&str])] = &[
             "frames_check",
         ],
     ),
+    (
+        "nesting",
+        &[
+            "nesting_walk",
+            "nesting_levels",
+            "nesting_totals",
+            "nesting_slots",
+            "nesting_even",
+        ],
+    ),
     ("rle", &["rle", "ranks"]),
     ("scan", &["scan_reduce", "scan_sums", "scan_emit"]),
     (

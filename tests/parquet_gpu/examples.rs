@@ -46,7 +46,7 @@ fn what_others_can_take_is_shown() {
     let (out, _) = shown("parquet_to_gpu", &[&input]);
     for said in [
         "ids: by the GPU\n",
-        "lists: by the host, because it is nested\n",
+        "lists: by the GPU\n",
         "batch 0: 100 rows\n",
         "ids: 100 of Int64, 0 nulls, 800 bytes on the device\n",
         "as a tensor: DlTensor(0x",

@@ -12,6 +12,7 @@ use parquet::file::properties::WriterProperties;
 use software_cuda_preload::Session;
 
 use crate::cuda::{is_software, nothing_left, session};
+use crate::nested;
 use crate::strings::strings;
 use crate::support::{by_host, on_device, whole};
 use crate::tables::{Nulls, flat, other, written};
@@ -22,10 +23,14 @@ fn file() -> Bytes {
         .set_max_row_group_row_count(Some(40));
     let numbers = flat(70, &[Nulls::Some]).project(&[0, 3, 11]).unwrap();
     let texts = strings(70, &[Nulls::Some]).project(&[0]).unwrap();
-    let fields = [numbers.schema(), texts.schema()];
-    let schema = Schema::try_merge(fields.map(|schema| (*schema).clone())).unwrap();
-    let columns = [numbers.columns(), texts.columns()].concat();
-    let batch = RecordBatch::try_new(Arc::new(schema), columns).unwrap();
+    let mut wanted = [nested::fields(), nested::texts()].concat();
+    wanted.retain(|field| ["of_pairs", "fixed_nulls", "people"].contains(&field.name().as_str()));
+    let lists = nested::batch(wanted, 70, 1);
+    let batches = [numbers, texts, lists];
+    let fields = batches.each_ref().map(|batch| (*batch.schema()).clone());
+    let schema = Schema::try_merge(fields).unwrap();
+    let columns = batches.iter().flat_map(RecordBatch::columns).cloned();
+    let batch = RecordBatch::try_new(Arc::new(schema), columns.collect()).unwrap();
     written(&batch, set.build())
 }
 

@@ -16,6 +16,10 @@ use crate::tables::{Nulls, flat, written};
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Random(seed)
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -24,7 +28,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
 }
@@ -121,7 +125,7 @@ fn in_pages() {
     {
         let gpu = Device::open(0).unwrap();
         let files = files();
-        let mut random = Random(SEED);
+        let mut random = Random::new(SEED);
         let (mut right, mut wrong, mut by_gpu, mut by_host) = (0, 0, 0, 0);
         for round in 0..ROUNDS {
             let mut file = files[round % files.len()].clone();

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use arrow_array::builder::StringDictionaryBuilder;
 use arrow_array::types::{Int8Type, Int32Type, UInt16Type};
 use arrow_array::{
-    ArrayRef, BinaryArray, Int64Array, LargeBinaryArray, LargeStringArray, RecordBatch,
+    ArrayRef, BinaryArray, Int64Array, LargeBinaryArray, LargeStringArray, ListArray, RecordBatch,
     StringArray, StringViewArray,
 };
+use arrow_buffer::OffsetBuffer;
 use arrow_schema::{DataType, Field, Schema};
 use bytes::Bytes;
 use feedwater::cuda::{Device, DeviceOptions, Guard};
@@ -372,48 +373,54 @@ fn what_does_not_fit_is_divided() {
             _ => long.clone(),
         };
         let texts: StringArray = (0..2000).map(|row| Some(text(row))).collect();
-        let columns: [(&str, ArrayRef); 1] = [("texts", Arc::new(texts))];
-        let batch = RecordBatch::try_from_iter(columns).unwrap();
-        let told = written(&batch, WriterProperties::builder().build());
+        let texts: ArrayRef = Arc::new(texts);
+        let item = Arc::new(Field::new("element", DataType::Utf8, true));
+        let lens = OffsetBuffer::from_lengths([4; 500]);
+        let lists: ArrayRef = Arc::new(ListArray::new(item, lens, texts.clone(), None));
         let gpu = DeviceOptions::default().chunk(1 << 16).open(0).unwrap();
-        for (file, memory, why) in [
-            (
-                &told,
-                1u64 << 20,
-                Some("more than the 524288 for a row group"),
-            ),
-            (&told, 8 << 20, None),
-            (
-                &untold(&told),
-                1 << 20,
-                Some("bytes of strings in a column"),
-            ),
-            (&untold(&told), 8 << 20, None),
-        ] {
-            let right = by_host(file, &whole).unwrap();
-            let reader = MemoryReader::new(file.clone());
-            let scan = feedwater::parquet::scan(Arc::new(reader)).on_device(&gpu);
-            let mut batches = scan
-                .processor(Processor::Gpu)
-                .memory(memory)
-                .batches()
-                .unwrap();
-            let schema = batches.schema().clone();
-            let parts: Vec<_> = batches
-                .by_ref()
-                .map(|batch| batch.unwrap().to_host().unwrap())
-                .collect();
-            let all = arrow::compute::concat_batches(&schema, &parts).unwrap();
-            assert!(all == right);
-            let texts = &batches.report().columns[0];
-            assert_eq!(texts.by_gpu, u64::from(why.is_none()), "{texts:?}");
-            if let Some(why) = why {
-                assert!(parts.len() > 1, "{}", parts.len());
-                assert!(texts.host_because[0].0.contains(why), "{texts:?}");
-            }
+        for column in [texts, lists] {
+            let batch = RecordBatch::try_from_iter([("texts", column)]).unwrap();
+            let told = written(&batch, WriterProperties::builder().build());
+            divided(&gpu, &told);
         }
     }
     nothing_left(&session);
+}
+
+/// Scans a file of 1.2 MB of strings, with and without what its footer tells of them.
+fn divided(gpu: &Arc<Device>, told: &Bytes) {
+    for (file, memory, why) in [
+        (
+            told,
+            1u64 << 20,
+            Some("more than the 524288 for a row group"),
+        ),
+        (told, 8 << 20, None),
+        (&untold(told), 1 << 20, Some("bytes of strings in a column")),
+        (&untold(told), 8 << 20, None),
+    ] {
+        let right = by_host(file, &whole).unwrap();
+        let reader = MemoryReader::new(file.clone());
+        let scan = feedwater::parquet::scan(Arc::new(reader)).on_device(gpu);
+        let mut batches = scan
+            .processor(Processor::Gpu)
+            .memory(memory)
+            .batches()
+            .unwrap();
+        let schema = batches.schema().clone();
+        let parts: Vec<_> = batches
+            .by_ref()
+            .map(|batch| batch.unwrap().to_host().unwrap())
+            .collect();
+        let all = arrow::compute::concat_batches(&schema, &parts).unwrap();
+        assert!(all == right);
+        let texts = &batches.report().columns[0];
+        assert_eq!(texts.by_gpu, u64::from(why.is_none()), "{texts:?}");
+        if let Some(why) = why {
+            assert!(parts.len() > 1, "{}", parts.len());
+            assert!(texts.host_because[0].0.contains(why), "{texts:?}");
+        }
+    }
 }
 
 /// The same file, whose footer does not tell how many bytes the strings have.

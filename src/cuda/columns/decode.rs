@@ -24,19 +24,19 @@ pub(in crate::cuda) const FIXED: Family =
 
 /// Rows of a tile, and threads of a block (`kernels/columns.cuh`).
 pub(super) const TILE: u64 = 1024;
-const BLOCK: u32 = 128;
-const WARP: u64 = 32;
+pub(super) const BLOCK: u32 = 128;
+pub(super) const WARP: u64 = 32;
 
 /// Bytes of the tables' entries: a page, a column, what is found of a page, a tile.
-const PAGE: usize = 64;
+pub(super) const PAGE: usize = 72;
 const COLUMN: usize = 64;
-const FOUND: usize = 24;
-const TILE_ENTRY: usize = 32;
+pub(super) const FOUND: usize = 24;
+pub(super) const TILE_ENTRY: usize = 32;
 
 impl Device {
     /// Decodes columns whose pages are in `arena`, and waits for them.
     ///
-    /// Takes, besides the output, 88 bytes of the device's memory for each page, and 32 for each 1,024 rows of one; for strings 8 bytes for
+    /// Takes, besides the output, 96 bytes of the device's memory for each page, and 32 for each 1,024 rows of one; for strings 8 bytes for
     /// each row or entry of a dictionary as well; of DELTA_BINARY_PACKED 128 and 72, and the values once more where they are converted or
     /// can be null. Of what is wrong with pages, a column's outcome tells the first.
     ///
@@ -44,54 +44,7 @@ impl Device {
     /// Those of the device; nothing that the bytes or the columns say is one. [`ErrorKind::Unsupported`] for an arena of another
     /// device, [`ErrorKind::OutOfMemory`], [`ErrorKind::Cuda`], [`ErrorKind::DeviceLost`], [`ErrorKind::Forked`].
     pub fn columns(&self, arena: &DeviceBytes, columns: &[Column]) -> Result<Vec<Outcome>> {
-        self.columns_within(arena, columns, u64::MAX)
-    }
-
-    /// The same with at most `most` bytes of strings, which are known only when their lengths were read: columns that have more, those
-    /// before them included, are [`Outcome::Large`].
-    ///
-    /// # Errors
-    /// As [`columns`](Self::columns).
-    pub fn columns_within(
-        &self,
-        arena: &DeviceBytes,
-        columns: &[Column],
-        most: u64,
-    ) -> Result<Vec<Outcome>> {
-        self.must_be_here(arena.place())?;
-        let shapes: Vec<_> = columns
-            .iter()
-            .map(|column| column.shape(arena.len() as u64))
-            .collect();
-        let fit = columns
-            .iter()
-            .zip(&shapes)
-            .filter(|(_, shape)| shape.is_ok());
-        let mut outputs = fit
-            .map(|(column, _)| Decoding::new(self, Cow::Borrowed(column), None))
-            .collect::<Result<Vec<_>>>()?;
-        let count = outputs.len();
-        for number in 0..count {
-            if let Some(entries) = hidden(&outputs[number].column) {
-                let decoding = Decoding::new(self, Cow::Owned(entries), Some(number))?;
-                outputs[number].entries = Some(outputs.len());
-                outputs.push(decoding);
-            }
-        }
-        // Dropped before the outputs, when something fails: it waits for what writes to them.
-        let work = Work::new(self);
-        let said = decode(self, work, arena, &mut outputs, most)?;
-        let mut entries = outputs.split_off(count).into_iter();
-        let mut done = outputs.into_iter().zip(said);
-        let outcomes = shapes.into_iter().map(|shape| match shape {
-            Err((page, check)) => Some(Ok(Outcome::Fault { page, check })),
-            Ok(()) => done.next().map(|(output, said)| {
-                let entries = output.entries.and_then(|_| entries.next());
-                // SAFETY: `decode` waited for the kernels, and this is what they said.
-                unsafe { output.outcome(said, entries) }
-            }),
-        });
-        outcomes.flatten().collect()
+        Ok(self.nested(arena, columns, &[], u64::MAX)?.0)
     }
 }
 
@@ -102,7 +55,9 @@ pub(super) struct Decoding<'a> {
     /// Of strings, `None` until they are counted.
     pub(super) values: Option<Output>,
     pub(super) offsets: Option<Output>,
-    validity: Option<Output>,
+    pub(super) validity: Option<Output>,
+    /// Its rows are slots, and its bitmap is filled by others.
+    slots: bool,
     /// Where the column of its dictionary's entries is, among those that are decoded.
     pub(super) entries: Option<usize>,
     /// The other way round.
@@ -110,7 +65,7 @@ pub(super) struct Decoding<'a> {
 }
 
 /// Bytes of a bitmap: whole words.
-fn bitmap_len(rows: u64) -> u64 {
+pub(super) fn bitmap_len(rows: u64) -> u64 {
     rows.div_ceil(32) * 4
 }
 
@@ -130,8 +85,8 @@ pub(super) struct Said {
 const SAID: usize = 3;
 
 impl<'a> Decoding<'a> {
-    /// `of`: the column whose dictionary has these values.
-    fn new(device: &Device, column: Cow<'a, Column>, of: Option<usize>) -> Result<Self> {
+    /// Memory for what a column becomes.
+    pub(super) fn new(device: &Device, column: Cow<'a, Column>, slots: bool) -> Result<Self> {
         let rows = column.rows();
         let bitmap = Some(bitmap_len(rows));
         let buffer = |len: Option<u64>| match len {
@@ -158,14 +113,19 @@ impl<'a> Decoding<'a> {
             rows,
             values,
             offsets,
+            slots,
             entries: None,
-            of,
+            of: None,
         })
     }
 
     /// # Safety
     /// The kernels are done, and this is what they said.
-    unsafe fn outcome(self, said: Said, entries: Option<Decoding<'_>>) -> Result<Outcome> {
+    pub(super) unsafe fn outcome(
+        self,
+        said: Said,
+        entries: Option<Decoding<'_>>,
+    ) -> Result<Outcome> {
         if said.error != u64::MAX {
             return Ok(Outcome::Fault {
                 page: (said.error >> 32) as u32,
@@ -249,15 +209,45 @@ impl<'a> Decoding<'a> {
     }
 }
 
-/// The entry of a page, which is the `number`th of its column.
-fn describe(
-    words: &mut Words,
-    page: &Page,
-    arena: u64,
-    (first, tiles): (u64, u64),
-    of: (u32, u32),
-    plain: u64,
-) {
+/// Adds the columns of the entries of dictionaries, behind those that were asked for.
+pub(super) fn add_entries(device: &Device, outputs: &mut Vec<Decoding<'_>>) -> Result<()> {
+    for number in 0..outputs.len() {
+        let entries = outputs.get(number);
+        let Some(entries) = entries.and_then(|output| hidden(&output.column)) else {
+            continue;
+        };
+        let mut decoding = Decoding::new(device, Cow::Owned(entries), false)?;
+        decoding.of = Some(number);
+        let at = outputs.len();
+        outputs.push(decoding);
+        if let Some(output) = outputs.get_mut(number) {
+            output.entries = Some(at);
+        }
+    }
+    Ok(())
+}
+
+/// Where a page is, for the kernels.
+#[derive(Clone, Copy)]
+pub(super) struct At {
+    /// Where the arena begins.
+    pub(super) arena: u64,
+    /// Its first row.
+    pub(super) first: u64,
+    /// Its first tile.
+    pub(super) tiles: u64,
+    /// Its column, and its number there.
+    pub(super) of: (u32, u32),
+    /// Whether levels were made slots.
+    pub(super) slots: bool,
+    /// Bytes of levels of lists in version 2.
+    pub(super) repetition: u32,
+    /// Where its values are as those of PLAIN, if not in its body; else 0.
+    pub(super) plain: u64,
+}
+
+/// The entry of a page.
+pub(super) fn describe(words: &mut Words, page: &Page, at: At) {
     let encoding = match page.encoding {
         Encoding::Plain => 0,
         Encoding::Dictionary => 1,
@@ -269,14 +259,16 @@ fn describe(
     };
     let len = (page.body.end - page.body.start) as u32;
     let nulls = page.nulls.map_or(u32::MAX, |nulls| nulls as u32);
-    words.u64(arena + page.body.start).u64(first).u64(tiles);
-    words.u32(len).u32(page.entries as u32).u32(of.0).u32(of.1);
+    words.u64(at.arena + page.body.start);
+    words.u64(at.first).u64(at.tiles);
+    words.u32(len).u32(page.entries as u32);
+    words.u32(at.of.0).u32(at.of.1);
     words
         .u32(page.def_len)
         .u32(nulls)
         .u32(page.v1.into())
-        .u32(encoding)
-        .u64(plain);
+        .u32(encoding);
+    words.u32(at.slots.into()).u32(at.repetition).u64(at.plain);
 }
 
 /// Where a column is in the tables.
@@ -286,13 +278,17 @@ pub(super) struct Spot {
     pub(super) tiles: Range<u64>,
 }
 
-fn decode(
+/// Queues all kernels and waits for them; columns have at most `most` bytes of strings together. Gives what they say of each column, and
+/// `more` words that are zero at first, which what `before` queues may write: it is queued in front, and gets the address of those words.
+pub(super) fn decode(
     device: &Device,
     mut work: Work<'_>,
     arena: &DeviceBytes,
     outputs: &mut [Decoding<'_>],
     most: u64,
-) -> Result<Vec<Said>> {
+    more: usize,
+    before: impl FnOnce(&mut Work<'_>, u64) -> Result<()>,
+) -> Result<(Vec<Said>, Vec<u64>)> {
     let count = outputs.len();
     let pages: usize = outputs.iter().map(|output| output.column.pages.len()).sum();
     let any = |is: fn(&Column) -> bool| outputs.iter().any(|output| is(&output.column));
@@ -305,16 +301,17 @@ fn decode(
             bytes: 0,
             is_large: false,
         };
-        return Ok(vec![nothing; count]);
+        return Ok((vec![nothing; count], vec![0; more]));
     }
     let base = work.reads(arena)?;
-    let said = work.take(count * SAID * 8)?;
+    let said = work.take((count * SAID + more) * 8)?;
     let word = |what: usize, number: usize| said + ((what * count + number) * 8) as u64;
     // SAFETY: all of them are of what was just taken.
     unsafe {
         work.fill(said, 0xff, count * 8)?;
-        work.fill(word(1, 0), 0, count * 16)?;
+        work.fill(word(1, 0), 0, count * 16 + more * 8)?;
     }
+    before(&mut work, word(SAID, 0))?;
     let mut page_words = Words::with_capacity(pages * PAGE)?;
     let mut column_words = Words::with_capacity(count * COLUMN)?;
     let (mut tiles, mut spots) = (0, Vec::with_capacity(count));
@@ -329,16 +326,23 @@ fn decode(
         output.describe(&mut column_words, base, error, word(1, number));
         // Bitmaps are put together from parts.
         let bits = (output.column.values == Values::Boolean).then_some(&output.values);
-        for bitmap in bits.into_iter().flatten().chain(&output.validity) {
+        let validity = output.validity.as_ref().filter(|_| !output.slots);
+        for bitmap in bits.into_iter().flatten().chain(validity) {
             // SAFETY: the memory was taken for as many rows, and is dropped after the work.
             unsafe { work.fill(bitmap.address(), 0, bitmap_len(output.rows) as usize)? };
         }
         let (mut first, begin) = (0, tiles);
         for (of, page) in output.column.pages.iter().enumerate() {
-            let plain = deltas.plain(page_number + of);
-            let of = output.of.map_or(of as u32, |_| u32::MAX);
-            let of = (number as u32, of);
-            describe(&mut page_words, page, base, (first, tiles), of, plain);
+            let at = At {
+                arena: base,
+                first,
+                tiles,
+                of: (number as u32, output.of.map_or(of as u32, |_| u32::MAX)),
+                slots: output.slots,
+                repetition: 0,
+                plain: deltas.plain(page_number + of),
+            };
+            describe(&mut page_words, page, at);
             first += page.entries;
             tiles += page.entries.div_ceil(TILE);
         }
@@ -393,10 +397,11 @@ fn decode(
             }
         }
     }
-    let found = |work: &mut Work<'_>| -> Result<Vec<Said>> {
+    let found = |work: &mut Work<'_>| -> Result<(Vec<Said>, Vec<u64>)> {
         // SAFETY: so many words, which were filled.
-        let words = unsafe { work.look::<8>(said, count * SAID)? };
-        let words: Vec<u64> = words.into_iter().map(u64::from_ne_bytes).collect();
+        let words = unsafe { work.look::<8>(said, count * SAID + more)? };
+        let mut words: Vec<u64> = words.into_iter().map(u64::from_ne_bytes).collect();
+        let more = words.split_off((count * SAID).min(words.len()));
         let word = |what: usize, number: usize| words.get(what * count + number).copied();
         let said = (0..count).map(|number| Said {
             error: word(0, number).unwrap_or_default(),
@@ -404,7 +409,7 @@ fn decode(
             bytes: word(2, number).unwrap_or_default(),
             is_large: false,
         });
-        Ok(said.collect())
+        Ok((said.collect(), more))
     };
     if !strings {
         return found(&mut work);
@@ -420,12 +425,12 @@ fn decode(
     };
     // SAFETY: the tables are those of the launches before.
     let table = unsafe { strings::find(&mut work, &tables, outputs)? };
-    let mut all = found(&mut work)?;
+    let (mut all, more) = found(&mut work)?;
     // SAFETY: as above, and what was said of these columns.
     if unsafe { strings::copy(device, &mut work, &tables, table, outputs, &mut all, most)? } {
-        for (said, again) in all.iter_mut().zip(found(&mut work)?) {
+        for (said, again) in all.iter_mut().zip(found(&mut work)?.0) {
             said.error = again.error;
         }
     }
-    Ok(all)
+    Ok((all, more))
 }

@@ -70,26 +70,53 @@ fn column(arena: &[u8], column: &Column) -> Result<HostOutcome, (u32, u32)> {
     column.shape(arena.len() as u64)?;
     // They are inside, as was just seen.
     let part = |range: &Range<u64>| &arena[range.start as usize..range.end as usize];
-    let words = dictionary(&part, column).ok_or((0, check::DICTIONARY))?;
-    // What indices lead to.
-    let entries: Vec<Vec<u8>> = match column.convert {
-        Convert::Indices { to } => (0..words.len())
-            .map(|at| at.to_le_bytes()[..to as usize].to_vec())
-            .collect(),
-        _ => words.clone(),
-    };
+    let words = Words::of(&part, column)?;
     let mut rows = Vec::new();
     for (number, page) in column.pages.iter().enumerate() {
-        let decoded = page_rows(part(&page.body), &entries, column, page);
+        let decoded = page_rows(part(&page.body), &words.entries, column, page);
         rows.extend(decoded.map_err(|check| (number as u32, check))?);
     }
+    let of_pages = column.pages.iter().map(|page| page.entries);
+    made(column, &words.words, &rows, of_pages)
+}
+
+/// A dictionary.
+pub(super) struct Words {
+    pub(super) words: Vec<Vec<u8>>,
+    /// What indices lead to.
+    pub(super) entries: Vec<Vec<u8>>,
+}
+
+impl Words {
+    pub(super) fn of<'a>(
+        part: &impl Fn(&Range<u64>) -> &'a [u8],
+        column: &Column,
+    ) -> Result<Self, (u32, u32)> {
+        let words = dictionary(part, column).ok_or((0, check::DICTIONARY))?;
+        let entries = match column.convert {
+            Convert::Indices { to } => (0..words.len())
+                .map(|at| at.to_le_bytes()[..to as usize].to_vec())
+                .collect(),
+            _ => words.clone(),
+        };
+        Ok(Words { words, entries })
+    }
+}
+
+/// What rows become, of which each page has so many.
+pub(super) fn made(
+    column: &Column,
+    words: &[Vec<u8>],
+    rows: &[Option<Vec<u8>>],
+    of_pages: impl Iterator<Item = u64>,
+) -> Result<HostOutcome, (u32, u32)> {
     if let Values::Bytes { utf8: true, .. } = column.values {
         if !words.iter().all(|word| is_text(word)) {
             return Err((0, check::UTF8));
         }
-        let mut rest = &rows[..];
-        for (number, page) in column.pages.iter().enumerate() {
-            let (own, others) = rest.split_at(page.entries as usize);
+        let mut rest = rows;
+        for (number, (page, count)) in column.pages.iter().zip(of_pages).enumerate() {
+            let (own, others) = rest.split_at(count as usize);
             rest = others;
             let checked = page.encoding != Encoding::Dictionary;
             if checked && !own.iter().flatten().all(|row| is_text(row)) {
@@ -184,11 +211,6 @@ fn page_rows(
         column,
         (page.encoding, page.entries),
     )?;
-    if let (Values::Bytes { .. }, Convert::WidenBigEndian { to }) = (column.values, column.convert)
-        && values.iter().any(|value| value.len() > to as usize)
-    {
-        return Err(check::LENGTH);
-    }
     let mut values = values.into_iter();
     // Each level of 1 takes a value; there are as many.
     Ok(valid
@@ -197,7 +219,24 @@ fn page_rows(
         .collect())
 }
 
-fn values(
+/// `count` values of a page with so many rows.
+pub(super) fn values(
+    section: &[u8],
+    count: usize,
+    dictionary: &[Vec<u8>],
+    column: &Column,
+    encoding: (Encoding, u64),
+) -> Result<Vec<Vec<u8>>, u32> {
+    let values = any_values(section, count, dictionary, column, encoding)?;
+    if let (Values::Bytes { .. }, Convert::WidenBigEndian { to }) = (column.values, column.convert)
+        && values.iter().any(|value| value.len() > to as usize)
+    {
+        return Err(check::LENGTH);
+    }
+    Ok(values)
+}
+
+fn any_values(
     section: &[u8],
     count: usize,
     dictionary: &[Vec<u8>],
@@ -275,7 +314,7 @@ fn all_runs(stream: &[u8], bits: u32, count: usize) -> Result<Vec<u64>, u32> {
 
 /// `count` values of the hybrid of runs and bit-packed groups (Parquet format, Encodings, RLE = 3), and what follows the runs they
 /// are in. The last group may end before its eighth value.
-fn runs(mut stream: &[u8], bits: u32, count: usize) -> Result<(Vec<u64>, &[u8]), u32> {
+pub(super) fn runs(mut stream: &[u8], bits: u32, count: usize) -> Result<(Vec<u64>, &[u8]), u32> {
     let mut values = Vec::new();
     while values.len() < count {
         if stream.is_empty() {
@@ -358,7 +397,7 @@ fn convert(value: &[u8], convert: Convert) -> Vec<u8> {
     }
 }
 
-fn bitmap(bits: &[bool]) -> Vec<u8> {
+pub(super) fn bitmap(bits: &[bool]) -> Vec<u8> {
     let byte = |bits: &[bool]| {
         bits.iter()
             .rev()

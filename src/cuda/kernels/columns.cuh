@@ -27,6 +27,12 @@ enum Check {
     UTF8 = 65,
     LENGTH = 66,
     DELTA = 80,
+    REPEATS = 112,
+    REPEATS_REST = 118,
+    LEVEL = 119,
+    BEGIN = 120,
+    CONTINUED = 121,
+    FIXED_SIZE = 122,
     // Of a run.
     END = 1,
     HEADER = 2,
@@ -43,6 +49,11 @@ enum Check {
     DELTA_TEXT = 7,
 };
 
+enum PageFlag {
+    // Levels were made slots and bits of the validity bitmap: entries are slots, and values begin at `def_len`.
+    SLOTS = 1,
+};
+
 struct Page {
     const u8 *body;
     u64 first;  // its first row in the column
@@ -55,7 +66,9 @@ struct Page {
     u32 nulls;    // what the header says; all bits: nothing
     u32 v1;
     u32 encoding;
-    u64 plain;  // DELTA_PACKED: where its values are, as those of PLAIN; null: in the output already
+    u32 flags;    // of `PageFlag`
+    u32 rep_len;  // `nesting`: bytes of levels of lists in version 2, in front of the others
+    u64 plain;    // DELTA_PACKED: where its values are, as those of PLAIN; null: in the output already
 };
 
 struct Column {

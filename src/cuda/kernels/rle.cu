@@ -1,7 +1,28 @@
 // Levels of 0 and 1, which become bits; and how many values come before each tile.
 #include "runs.cuh"
 
-// The levels of a tile, by a warp: a lane has 32 rows.
+// The levels of a tile, by a warp: a lane gets those of 32 rows.
+static __device__ u32 bits_of(const Job *job, const Page *page, const Found *found, const Tile *tile, u32 rows) {
+    u32 lane = threadIdx.x % LANES, at = tile->level_byte, skip = tile->level_skip, bits = 0;
+    for (u32 done = 0; done < rows;) {
+        Run run;
+        // `walk` has been here.
+        if (read_run(page->body, at, found->levels, 1, run)) break;
+        u32 after = done + least(run.len - skip, rows - done);
+        u32 from = most(done, lane * 32), to = least(after, lane * 32 + 32);
+        if (from < to) {
+            u32 part = run.value ? ALL_LANES : 0;
+            if (run.packed) part = some_bits(job, page->body + run.data, (u64)skip + (from - done), to - from);
+            bits |= (part & ones(to - from)) << (from - lane * 32);
+        }
+        done = after;
+        skip = 0;
+        at = (u32)(run.next < found->levels ? run.next : found->levels);
+    }
+    return bits;
+}
+
+// Which rows of a tile are not null, and how many.
 KERNEL(rle, THREADS)(const Job *job) {
     u32 lane = threadIdx.x % LANES;
     u64 warps = thread_count() / LANES;
@@ -12,23 +33,14 @@ KERNEL(rle, THREADS)(const Job *job) {
         const Column *column = &job->columns[page->column];
         if (found->failed || !column->validity) continue;
         u32 number = (u32)(index - page->tiles), rows = rows_of(page, number);
-        u32 at = tile->level_byte, skip = tile->level_skip, bits = 0;
-        for (u32 done = 0; done < rows;) {
-            Run run;
-            // `walk` has been here.
-            if (read_run(page->body, at, found->levels, 1, run)) break;
-            u32 after = done + least(run.len - skip, rows - done);
-            u32 from = most(done, lane * 32), to = least(after, lane * 32 + 32);
-            if (from < to) {
-                u32 part = run.value ? ALL_LANES : 0;
-                if (run.packed) part = some_bits(job, page->body + run.data, (u64)skip + (from - done), to - from);
-                bits |= (part & ones(to - from)) << (from - lane * 32);
-            }
-            done = after;
-            skip = 0;
-            at = (u32)(run.next < found->levels ? run.next : found->levels);
+        u64 first = page->first + (u64)number * TILE;
+        u32 bits = 0;
+        if (page->flags & SLOTS) {
+            bits = load_bits(column->validity, first, rows);
+        } else {
+            bits = bits_of(job, page, found, tile, rows);
+            store_bits(column->validity, first, rows, bits);
         }
-        store_bits(column->validity, page->first + (u64)number * TILE, rows, bits);
         u32 count = sum_to_lane(__popc(bits));
         if (lane == LANES - 1) tile->count = count;
     }

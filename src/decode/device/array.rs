@@ -9,7 +9,7 @@ use arrow_data::transform::MutableArrayData;
 use arrow_schema::{ArrowError, DataType};
 
 use crate::buffer::DeviceBytes;
-use crate::cuda::{ArrowDevice, ArrowDeviceArray, Device, DlTensor, DlType};
+use crate::cuda::{ArrowDevice, ArrowDeviceArray, Dense, Device, DlTensor, DlType, ElementType};
 use crate::error::{Error, ErrorKind, Result};
 
 /// An Arrow array whose buffers are in the memory of a GPU; cloning shares them.
@@ -231,6 +231,105 @@ impl DeviceArray {
             return Err(Error::new(ErrorKind::Unsupported { what: what.into() }));
         };
         DlTensor::new(values.clone(), element, shape)
+    }
+
+    /// Lists that all have as many items as a dense tensor, sharing the memory: `[len, dims…]`, of lists in lists a dimension each, of lists
+    /// and fixed-size lists alike. The lengths are checked on the GPU; waits for it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] for a list of another length, which names the row of this array; [`ErrorKind::Unsupported`] for an array
+    /// with nulls, or of something else than lists of numbers; those of the GPU.
+    pub fn tensor_of_lists(&self, dims: &[u64]) -> Result<DlTensor> {
+        let (values, element) = self.even_values(dims)?;
+        DlTensor::new(values, element, &self.even_shape(dims))
+    }
+
+    /// The same with elements of another type, in memory of its own; see [`Dense::cast`].
+    ///
+    /// # Errors
+    /// As [`tensor_of_lists`](Self::tensor_of_lists), and those of [`Device::dense`].
+    pub fn cast_of_lists(&self, dims: &[u64], to: ElementType) -> Result<DlTensor> {
+        let (values, element) = self.even_values(dims)?;
+        let from = match element {
+            DlType::UInt(8) => ElementType::U8,
+            DlType::Int(8) => ElementType::I8,
+            DlType::UInt(16) => ElementType::U16,
+            DlType::Int(16) => ElementType::I16,
+            DlType::Int(32) => ElementType::I32,
+            DlType::Float(16) => ElementType::F16,
+            DlType::Float(32) => ElementType::F32,
+            other => {
+                let what = format!("a cast of {other:?}");
+                return Err(Error::new(ErrorKind::Unsupported { what: what.into() }));
+            }
+        };
+        let to_element = match to {
+            ElementType::U8 => DlType::UInt(8),
+            ElementType::F16 => DlType::Float(16),
+            ElementType::BF16 => DlType::BFloat16,
+            _ => DlType::Float(32),
+        };
+        let shape = self.even_shape(dims);
+        let tensor = self.gpu.dense(&Dense::cast(&shape, from, to), &values)?;
+        DlTensor::new(tensor, to_element, &shape)
+    }
+
+    fn even_shape(&self, dims: &[u64]) -> Vec<u64> {
+        std::iter::once(self.len as u64)
+            .chain(dims.iter().copied())
+            .collect()
+    }
+
+    /// The numbers in lists of these lengths.
+    fn even_values(&self, dims: &[u64]) -> Result<(DeviceBytes, DlType)> {
+        let unsupported =
+            |what: String| Err(Error::new(ErrorKind::Unsupported { what: what.into() }));
+        // How many lists of this depth a row has.
+        let (mut leaf, mut lists) = (self, 1u64);
+        for &dim in dims {
+            if leaf.nulls > 0 {
+                return unsupported(format!("{} with {} nulls", leaf.data_type, leaf.nulls));
+            }
+            let row = |list: u64| list.checked_div(lists).unwrap_or(0);
+            let another = |list: u64, items: u64| {
+                let what = format!(
+                    "lists of {dim} items: row {} of the batch has one of {items}",
+                    row(list)
+                );
+                Error::new(ErrorKind::InvalidOption { what: what.into() })
+            };
+            let width = match leaf.data_type {
+                DataType::List(_) => 4,
+                DataType::LargeList(_) => 8,
+                DataType::FixedSizeList(_, size) => match u64::try_from(size).unwrap_or(0) {
+                    size if size == dim => 0,
+                    size => return Err(another(0, size)),
+                },
+                _ => return unsupported(format!("lists of {}", leaf.data_type)),
+            };
+            if let (1.., Some(offsets)) = (width, leaf.buffers.first()) {
+                let uneven = self.gpu.uneven(offsets, width, leaf.len as u64, dim)?;
+                if let Some(uneven) = uneven {
+                    return Err(another(uneven.list, uneven.items));
+                }
+            }
+            let Some(child) = leaf.children.first() else {
+                return unsupported(format!("lists of {}", leaf.data_type));
+            };
+            if child.len as u64 != (leaf.len as u64).saturating_mul(dim) {
+                return unsupported("lists with items that are not of them".into());
+            }
+            lists = lists.saturating_mul(dim);
+            leaf = child;
+        }
+        let element = dl_type(&leaf.data_type).filter(|_| leaf.nulls == 0);
+        match (element, leaf.buffers.first()) {
+            (Some(element), Some(values)) => Ok((values.clone(), element)),
+            _ => unsupported(format!(
+                "a tensor of {} with {} nulls",
+                leaf.data_type, leaf.nulls
+            )),
+        }
     }
 }
 

@@ -33,7 +33,7 @@
 //!
 //! | decoded by the GPU | as far as |
 //! |---|---|
-//! | columns | flat: not in structs, lists or maps; required or optional |
+//! | columns | required or optional, and structs, lists and maps of them, with up to 4 lists in each other, also as old writers have them; `FixedSizeList`, where the Arrow schema in the file names it. Rows may go on in later pages |
 //! | physical types | BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE, BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY of any length but 0 |
 //! | Arrow types | of BYTE_ARRAY `Utf8`, `LargeUtf8`, `Binary`, `LargeBinary`, decimals of 128 and 256 bits, dictionaries of strings and binaries; of the others all that the `parquet` crate makes of them but dictionaries: integers of 8 to 64 bits, floats of 16 to 64, dates, times, timestamps, durations, intervals, decimals of 32 to 256 bits, `FixedSizeBinary` |
 //! | encodings | PLAIN, both dictionary encodings, also mixed with PLAIN in a chunk; RLE of booleans; BYTE_STREAM_SPLIT of fixed lengths; DELTA_BINARY_PACKED; DELTA_LENGTH_BYTE_ARRAY and DELTA_BYTE_ARRAY of strings and binaries |
@@ -45,7 +45,9 @@
 //!
 //! | decoded by the host | because |
 //! |---|---|
-//! | views of strings; structs, lists, maps; DELTA encodings of FIXED_LEN_BYTE_ARRAY and of decimals of any length | there are no kernels for them yet |
+//! | views of strings; DELTA encodings of FIXED_LEN_BYTE_ARRAY and of decimals of any length; structs, lists and maps with such a leaf | there are no kernels for them yet |
+//! | more than 4 lists in each other, list views; fixed-size lists of lists where one is null | the kernels do not know them |
+//! | leaves of a struct that do not agree on a list around them; maps with a null key; levels that make no list | the `parquet` crate says what becomes of them |
 //! | scans with a predicate; row groups of which only some rows are wanted | the host evaluates and cuts |
 //! | chunks with anything odd: levels in BIT_PACKED, pages without entries before others, sizes that their headers do not have right, bytes behind the last value | the kernels take nothing that the `parquet` crate might not |
 //! | pages of GZIP, BROTLI, ZSTD and of Hadoop's LZ4 are decompressed | there are no kernels for them; they are decoded by the GPU all the same |
@@ -54,9 +56,13 @@
 //! | columns of less than 64 KiB in a row group, unless `Processor::Gpu` is asked for | a launch costs more; this figure was not measured |
 //! | row groups that take more than half of the memory that may be used (`DeviceScan::memory`), or with more bytes of strings in a column than offsets of 32 bits can tell | they come in smaller batches |
 //!
-//! The device's memory is counted by rows and widths, and the pages of one row group, decompressed and, where the device does it, as
-//! they are stored; if that is too much, the host decompresses them. What strings take is known when the kernels have followed their
-//! lengths; before, it is what the footer or the dictionary tell. Two row groups are decoded or wait at once.
+//! A nested column is decoded by the GPU only if all its leaves that are asked for are. Lists that all have the same length become dense
+//! tensors: `DeviceArray::tensor_of_lists`.
+//!
+//! The device's memory is counted by rows and widths (of nested columns by levels and widths), and the pages of one row group,
+//! decompressed and, where the device does it, as they are stored; if that is too much, the host decompresses them. What strings take is
+//! known when the kernels have followed their lengths; before, it is what the footer or the dictionary tell. Two row groups are decoded
+//! or wait at once.
 //!
 //! Where pages are is known from their headers, which are walked over for each scan. With the feature `cache`,
 //! `DeviceScan::page_lists` keeps that for the next epoch, within the bound of a `MetadataCache`.

@@ -1,7 +1,5 @@
 //! Strings beside the reference: all ways in which they are stored, and all ways in which they are not right.
 
-use feedwater::cuda::columns::Decoded;
-
 use super::*;
 use crate::words::*;
 
@@ -543,10 +541,12 @@ fn too_many_bytes() {
         let all = 1u64 << 31;
         let (mut small, mut large) = (arena.columns.clone(), arena.columns.split_off(1));
         small.truncate(1);
-        let told = |columns: &[Column], most| match &gpu
-            .columns_within(&there, columns, most)
-            .unwrap()[..]
-        {
+        let within = |columns: &[Column], most| {
+            let (outcomes, nested) = gpu.nested(&there, columns, &[], most).unwrap();
+            assert!(nested.is_empty());
+            outcomes
+        };
+        let told = |columns: &[Column], most| match &within(columns, most)[..] {
             [Outcome::Large { bytes }] => Some(*bytes),
             [Outcome::Done(done)] => {
                 assert_eq!(done.values.len() as u64, columns[0].rows() << 16);
@@ -565,7 +565,7 @@ fn too_many_bytes() {
         assert_eq!(told(&large, u64::MAX), None);
         // All columns together.
         let both = [small.remove(0), large.remove(0)];
-        let outcomes = gpu.columns_within(&there, &both, 4 << 16).unwrap();
+        let outcomes = within(&both, 4 << 16);
         assert!(
             matches!(outcomes[..], [Outcome::Done(_), Outcome::Large { .. }]),
             "{outcomes:?}"

@@ -110,9 +110,8 @@ pub(super) struct Undone {
 }
 
 impl Undone {
-    /// Of these pages; `refused` says why the device did not take the page of this number.
-    pub(super) fn of(bodies: &[Body], refused: impl Fn(usize) -> Option<Arc<str>>) -> Self {
-        let mut undone = Undone::default();
+    /// Adds these pages; `refused` says why the device did not take the page of this number.
+    pub(super) fn add(&mut self, bodies: &[Body], refused: impl Fn(usize) -> Option<Arc<str>>) {
         for (number, body) in bodies.iter().enumerate() {
             if !body.compressed {
                 continue;
@@ -122,16 +121,15 @@ impl Undone {
                 By::Device { .. } => refused(number),
             };
             let count = match why {
-                None => &mut undone.by_gpu,
+                None => &mut self.by_gpu,
                 Some(why) => {
-                    *undone.reasons.entry(why).or_default() += 1;
-                    &mut undone.by_host
+                    *self.reasons.entry(why).or_default() += 1;
+                    &mut self.by_host
                 }
             };
             count.0 += 1;
             count.1 += made(body);
         }
-        undone
     }
 }
 

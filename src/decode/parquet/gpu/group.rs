@@ -1,34 +1,27 @@
 //! One row group: pages decompressed by threads or on the device into its memory, decoded there, and what the kernels leave out by the
 //! host.
 
-use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arrow_array::ArrayRef;
-use arrow_schema::DataType;
-use bytes::Bytes;
 
 use super::codecs::{Undone, assign};
-use super::inflate::inflate;
+use super::leaf::Planned;
 use super::lists::Lists;
-use super::page_plan::{Arena, Body, By, ChunkPlan};
+use super::nesting::RootShape;
+use super::page_plan::{Arena, ChunkPlan};
+use super::pieces::pieces_of;
 use super::report::Tally;
-use super::shape::LeafShape;
-use crate::cuda::columns::{Column, Decoded as Made, Outcome};
-use crate::cuda::decompress::Body as Compressed;
-use crate::cuda::{Device, Filling, Stream, To};
+use crate::buffer::DeviceBytes;
+use crate::cuda::columns::{Column, Nested, NestedOutcome, Outcome};
+use crate::cuda::{Device, Filling, Stream};
 use crate::decode::device::{DeviceArray, DeviceBatch, Processor};
 use crate::decode::parquet::buffers::Buffers;
-use crate::decode::parquet::failure;
 use crate::decode::parquet::job::Task;
 use crate::decode::parquet::unit::{Held, Unit, Work};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::parquet::{GroupPlan, Pieces};
-
-/// Bytes that are copied to the device at once, more or less: a block of the pinned ring.
-const PIECE: u64 = 4 << 20;
 
 /// A column chunk of fewer bytes is not worth its share of the launches: copying it costs less than they do. Not measured.
 const LEAST: u64 = 64 << 10;
@@ -40,7 +33,7 @@ pub(super) struct Root {
     /// Its leaves, ascending.
     pub(super) leaves: Vec<usize>,
     /// What the kernels make of it, or why they do not.
-    pub(super) shape: std::result::Result<LeafShape, Arc<str>>,
+    pub(super) shape: std::result::Result<RootShape, Arc<str>>,
 }
 
 /// What decoding row groups takes, the same for all of them.
@@ -70,39 +63,28 @@ pub(super) enum Decoded {
 }
 
 /// A column of a row group while it is decoded.
-struct Chunk<'a> {
-    root: &'a Root,
-    /// What the kernels are to do.
-    plan: Option<Planned>,
+pub(super) struct Chunk<'a> {
+    pub(super) root: &'a Root,
+    /// What the kernels are to do with each of its leaves; none if they do nothing.
+    pub(super) plans: Vec<Planned>,
     /// Why they do not.
-    reason: OnceLock<Arc<str>>,
+    pub(super) reason: OnceLock<Arc<str>>,
     /// What the host made.
     host: Mutex<Option<Result<ArrayRef>>>,
     /// Pages that were decompressed, and by whom.
-    undone: Undone,
-}
-
-struct Planned {
-    chunk: ChunkPlan,
-    bytes: Bytes,
-    shape: LeafShape,
-    /// Bytes of strings, about.
-    text: u64,
+    pub(super) undone: Undone,
 }
 
 impl Chunk<'_> {
     /// Whether the kernels still are to decode it.
     fn is_planned(&self) -> bool {
-        self.plan.is_some() && self.reason.get().is_none()
+        !self.plans.is_empty() && self.reason.get().is_none()
     }
-}
 
-/// Bytes that are copied together: a range of an arena, and the pages in it.
-struct Piece {
-    to: To,
-    place: Range<u64>,
-    /// Positions among the chunks, and among the bodies of each.
-    bodies: Vec<(usize, usize)>,
+    /// The host decodes it, because of this.
+    pub(super) fn leave(&self, why: String) {
+        let _ = self.reason.set(why.into());
+    }
 }
 
 impl Groups {
@@ -123,18 +105,13 @@ impl Groups {
             .collect();
         let (mut needed, mut text) = (0u64, 0u64);
         for chunk in &chunks {
-            needed = needed.saturating_add(match &chunk.plan {
-                Some(Planned {
-                    chunk,
-                    shape,
-                    text: own,
-                    ..
-                }) => {
-                    text = text.saturating_add(*own);
-                    let output = shape.bytes(group.count, *own);
-                    output.saturating_add(chunk.column.scratch())
-                }
-                None => self.estimate(chunk.root, group),
+            for leaf in &chunk.plans {
+                text = text.saturating_add(leaf.text);
+            }
+            let leaves = chunk.plans.iter().map(|leaf| leaf.needed(group.count));
+            needed = needed.saturating_add(match chunk.plans.is_empty() {
+                false => leaves.fold(0, u64::saturating_add),
+                true => self.estimate(chunk.root, group),
             });
         }
         let is_planned = chunks.iter().any(Chunk::is_planned);
@@ -148,8 +125,8 @@ impl Groups {
             );
             return Ok(Decoded::Divide(why.into(), needed));
         }
-        let bodies = chunks.iter_mut().filter_map(|chunk| chunk.plan.as_mut());
-        let bodies = bodies.flat_map(|planned| &mut planned.chunk.bodies);
+        let plans = chunks.iter_mut().flat_map(|chunk| &mut chunk.plans);
+        let bodies = plans.flat_map(|planned| &mut planned.chunk.bodies);
         let room = self.memory - needed;
         let stored = assign(bodies, arena.len(), self.processor, self.threads, room);
         // What is not known before the lengths were read has the rest.
@@ -191,42 +168,11 @@ impl Groups {
                 return Ok(Decoded::Stopped);
             }
             let pages = filling.finish()?;
-            let (ats, columns): (Vec<usize>, Vec<Column>) = chunks
-                .iter()
-                .enumerate()
-                .filter(|(_, chunk)| chunk.is_planned())
-                .filter_map(|(at, chunk)| Some((at, chunk.plan.as_ref()?.chunk.column.clone())))
-                .unzip();
-            let outcomes = match columns.is_empty() {
-                true => Vec::new(),
-                false => self.gpu.columns_within(&pages, &columns, most)?,
-            };
-            drop(pages);
-            let large = outcomes.iter().find_map(|outcome| match outcome {
-                Outcome::Large { bytes } => Some(*bytes),
-                _ => None,
-            });
+            let large = self.by_kernels(pages, group, &chunks, &mut arrays, most)?;
             if let Some(bytes) = large {
                 let why = format!("{bytes} bytes of strings in a column");
                 let bytes = (needed - text).saturating_add(bytes);
                 return Ok(Decoded::Divide(why.into(), bytes));
-            }
-            for (at, outcome) in ats.into_iter().zip(outcomes) {
-                let (Some(chunk), Some(array)) = (chunks.get(at), arrays.get_mut(at)) else {
-                    continue;
-                };
-                match (outcome, &chunk.plan) {
-                    (Outcome::Done(done), Some(planned)) => {
-                        let data_type = &planned.shape.data_type;
-                        *array = Some(array_of(&self.gpu, data_type, done));
-                    }
-                    (Outcome::Fault { page, check }, _) => {
-                        let why = format!("page {page} did not pass check {check} of the kernels");
-                        let _ = chunk.reason.set(why.into());
-                    }
-                    (Outcome::Done(_), None) => {}
-                    (Outcome::Large { .. }, _) => {}
-                }
             }
         }
         let missing: Vec<_> = chunks
@@ -247,6 +193,84 @@ impl Groups {
         self.assemble(group, &chunks, arrays)
     }
 
+    /// Decodes what is planned; of what the kernels refuse, the chunk gets the reason. If strings of a column have more bytes than they may,
+    /// gives how many, and there are no arrays.
+    fn by_kernels(
+        &self,
+        pages: DeviceBytes,
+        group: &GroupPlan,
+        chunks: &[Chunk<'_>],
+        arrays: &mut [Option<DeviceArray>],
+        most: u64,
+    ) -> Result<Option<u64>> {
+        let (mut flat, mut nested): (Vec<Column>, Vec<Nested>) = (Vec::new(), Vec::new());
+        for chunk in chunks.iter().filter(|chunk| chunk.is_planned()) {
+            for leaf in &chunk.plans {
+                match leaf.nested(group.count) {
+                    Some(leaf) => nested.push(leaf),
+                    None => flat.push(leaf.chunk.column.clone()),
+                }
+            }
+        }
+        if flat.is_empty() && nested.is_empty() {
+            return Ok(None);
+        }
+        let (flat, nested) = self.gpu.nested(&pages, &flat, &nested, most)?;
+        drop(pages);
+        let mut large = flat.iter().filter_map(|outcome| match outcome {
+            Outcome::Large { bytes } => Some(*bytes),
+            _ => None,
+        });
+        let mut in_lists = nested.iter().filter_map(|outcome| match outcome {
+            NestedOutcome::Large { bytes } => Some(*bytes),
+            _ => None,
+        });
+        if let Some(bytes) = large.next().or_else(|| in_lists.next()) {
+            return Ok(Some(bytes));
+        }
+        let flat = flat.into_iter().map(NestedOutcome::from);
+        let (mut flat, mut nested) = (flat, nested.into_iter());
+        for (chunk, array) in chunks.iter().zip(arrays) {
+            let Some(shape) = chunk
+                .root
+                .shape
+                .as_ref()
+                .ok()
+                .filter(|_| chunk.is_planned())
+            else {
+                continue;
+            };
+            let mut leaves = Vec::with_capacity(chunk.plans.len());
+            for planned in &chunk.plans {
+                let outcome = match planned.shape.levels {
+                    Some(_) => nested.next(),
+                    None => flat.next(),
+                };
+                match outcome {
+                    Some(NestedOutcome::Done(leaf)) => leaves.push(leaf),
+                    Some(NestedOutcome::Fault { page, check }) => {
+                        let why = format!("page {page} did not pass check {check} of the kernels");
+                        let of = self.task.metadata.row_group(group.index);
+                        let path = of.column(planned.leaf).column_path().string();
+                        chunk.leave(match shape.tree {
+                            Some(_) => format!("of {path}: {why}"),
+                            None => why,
+                        });
+                    }
+                    Some(NestedOutcome::Large { .. }) | None => {}
+                }
+            }
+            if !chunk.is_planned() {
+                continue;
+            }
+            match shape.array(&self.gpu, &leaves) {
+                Ok(made) => *array = Some(made),
+                Err(why) => chunk.leave(why),
+            }
+        }
+        Ok(None)
+    }
+
     /// What is to become of a column of a row group.
     fn planned<'a>(
         &self,
@@ -255,61 +279,63 @@ impl Groups {
         pieces: &Pieces,
         arena: &mut Arena,
     ) -> Chunk<'a> {
-        let planned = self.plan_of(root, group, pieces, arena);
         let reason = OnceLock::new();
-        let plan = match planned {
-            Ok(planned) => Some(planned),
-            Err(why) => {
-                let _ = reason.set(why);
-                None
-            }
-        };
+        let plans = self.plans_of(root, group, pieces, arena);
+        let plans = plans.unwrap_or_else(|why| {
+            let _ = reason.set(why);
+            Vec::new()
+        });
         Chunk {
             root,
-            plan,
+            plans,
             reason,
             host: Mutex::new(None),
             undone: Undone::default(),
         }
     }
 
-    fn plan_of(
+    fn plans_of(
         &self,
         root: &Root,
         group: &GroupPlan,
         pieces: &Pieces,
         arena: &mut Arena,
-    ) -> std::result::Result<Planned, Arc<str>> {
+    ) -> std::result::Result<Vec<Planned>, Arc<str>> {
         let shape = root.shape.as_ref().map_err(Arc::clone)?;
-        let metadata = self.task.metadata.row_group(group.index);
-        let leaf = root.leaves.first().copied().unwrap_or_default();
-        let text = shape.text(metadata.column(leaf));
-        if self.processor == Processor::Auto && shape.bytes(group.count, text) < LEAST {
+        if self.processor == Processor::Auto && self.bytes_of_root(root, group) < LEAST {
             return Err(format!("less than {LEAST} bytes").into());
         }
-        let column = group
-            .columns
-            .iter()
-            .find(|column| root.leaves == [column.leaf]);
-        let column = column.ok_or("it was not planned")?;
-        let bytes = pieces.range(column.chunk.clone());
-        let bytes = bytes.ok_or("its chunk was not read as a whole")?;
-        let chunk = metadata.column(column.leaf);
-        let list = self.lists.of((group.index, column.leaf), chunk, &bytes)?;
-        // Room is given out only to a chunk that uses it.
+        let metadata = self.task.metadata.row_group(group.index);
+        // Room is given out only to a column that uses it.
         let mut with = arena.clone();
-        let chunk = ChunkPlan::of(shape, chunk, &list, group.count, &mut with)?;
+        let mut plans = Vec::with_capacity(root.leaves.len());
+        for (leaf, shape) in root.leaves.iter().zip(&shape.leaves) {
+            let column = group.columns.iter().find(|column| column.leaf == *leaf);
+            let column = column.ok_or("it was not planned")?;
+            let bytes = pieces.range(column.chunk.clone());
+            let bytes = bytes.ok_or("its chunk was not read as a whole")?;
+            let of = metadata.column(*leaf);
+            let list = self.lists.of((group.index, *leaf), of, &bytes);
+            let chunk = list
+                .and_then(|list| ChunkPlan::of(shape, of, &list, group.count, &mut with))
+                .map_err(|why| match shape.levels {
+                    None => why,
+                    Some(_) => format!("of {}: {why}", of.column_path().string()),
+                })?;
+            let text = match of.unencoded_byte_array_data_bytes() {
+                Some(_) => shape.text(of),
+                None => chunk.text(),
+            };
+            plans.push(Planned {
+                leaf: *leaf,
+                chunk,
+                bytes,
+                shape: shape.clone(),
+                text,
+            });
+        }
         *arena = with;
-        let is_told = metadata
-            .column(leaf)
-            .unencoded_byte_array_data_bytes()
-            .is_some();
-        Ok(Planned {
-            text: if is_told { text } else { chunk.text() },
-            chunk,
-            bytes,
-            shape: shape.clone(),
-        })
+        Ok(plans)
     }
 
     /// Bytes that a column which the host decodes may take, as far as the footer tells.
@@ -324,144 +350,6 @@ impl Groups {
                 .saturating_add(values.saturating_mul(8))
         });
         sizes.fold(0, u64::saturating_add)
-    }
-
-    /// Writes the pages of a piece, and sends it off. A page that cannot be decompressed is a matter of its chunk.
-    fn fill(
-        &self,
-        filling: &Filling,
-        piece: &Piece,
-        group: &GroupPlan,
-        chunks: &[Chunk<'_>],
-    ) -> Result<()> {
-        let start = piece.place.start;
-        let len = usize::try_from(piece.place.end - start).unwrap_or(usize::MAX);
-        let mut stage = filling.stage(len)?;
-        let bytes = stage.bytes();
-        let mut written = 0;
-        for (at, number) in &piece.bodies {
-            let Some(chunk) = chunks.get(*at) else {
-                continue;
-            };
-            let Some((planned, body)) = chunk
-                .plan
-                .as_ref()
-                .and_then(|planned| Some((planned, planned.chunk.bodies.get(*number)?)))
-            else {
-                continue;
-            };
-            let place = match (&body.by, piece.to) {
-                (By::Device { source, .. }, To::Stored) => source,
-                _ => &body.place,
-            };
-            let from = usize::try_from(place.start - start).unwrap_or(usize::MAX);
-            let to = usize::try_from(place.end - start).unwrap_or(usize::MAX);
-            if let Some(gap) = bytes.get_mut(written..from) {
-                gap.fill(0);
-            }
-            let Some(page) = bytes.get_mut(from..to) else {
-                continue;
-            };
-            written = to;
-            if chunk.reason.get().is_some() {
-                page.fill(0);
-                continue;
-            }
-            match (piece.to, planned.bytes.get(body.stored.clone())) {
-                (To::Stored, Some(stored)) if stored.len() == page.len() => {
-                    page.copy_from_slice(stored);
-                }
-                _ => self.inflate(group, chunk, planned, body, piece.to, page),
-            }
-        }
-        if let Some(rest) = bytes.get_mut(written..) {
-            rest.fill(0);
-        }
-        let start = usize::try_from(start).unwrap_or(usize::MAX);
-        filling.send(piece.to, start, stage)
-    }
-
-    /// Brings a page to where it is copied from.
-    fn inflate(
-        &self,
-        group: &GroupPlan,
-        chunk: &Chunk<'_>,
-        planned: &Planned,
-        body: &Body,
-        to: To,
-        page: &mut [u8],
-    ) {
-        let leaf = chunk.root.leaves.first().copied().unwrap_or_default();
-        let of = self.task.metadata.row_group(group.index).column(leaf);
-        // The device looks at the checksum of what is only copied.
-        let with_crc = body.compressed || to == To::Again;
-        let inflated = failure::contain(None, || inflate(of, &planned.bytes, body, with_crc, page));
-        if let Err(error) = inflated {
-            let _ = chunk.reason.set(error.to_string().into());
-            page.fill(0);
-        }
-    }
-
-    /// Lets the device decompress the pages that it is to, and look at checksums. The host does what it refuses, whose answer or error counts.
-    fn undo(&self, filling: &Filling, group: &GroupPlan, chunks: &mut [Chunk<'_>]) -> Result<()> {
-        let (mut bodies, mut numbers) = (Vec::new(), Vec::new());
-        let (mut plain, mut plain_numbers) = (Vec::new(), Vec::new());
-        for (at, number, body) in bodies_of(chunks) {
-            match (&body.by, body.crc) {
-                (By::Device { codec, source }, crc) => {
-                    bodies.push(Compressed {
-                        source: source.clone(),
-                        plain: body.plain as u64,
-                        codec: *codec,
-                        target: body.place.clone(),
-                        gap: body.gap,
-                        crc,
-                    });
-                    numbers.push((at, number));
-                }
-                (By::Host(_), Some(crc)) if !body.compressed => {
-                    plain.push((body.place.clone(), crc));
-                    plain_numbers.push((at, number));
-                }
-                _ => {}
-            }
-        }
-        let mut refused: BTreeMap<(usize, usize), Arc<str>> = BTreeMap::new();
-        for (check, at) in filling.decompress(&bodies)?.into_iter().zip(numbers) {
-            if check != 0 {
-                refused.insert(at, format!("the GPU refused it, check {check}").into());
-            }
-        }
-        let right = filling.have_checksums(&plain)?;
-        for (_, at) in right
-            .into_iter()
-            .zip(plain_numbers)
-            .filter(|(right, _)| !right)
-        {
-            refused.insert(at, "another checksum".into());
-        }
-        let numbers: Vec<_> = refused.keys().copied().collect();
-        let again = &*chunks;
-        self.in_parallel(numbers.len(), |at| {
-            let body = numbers.get(at).and_then(|(at, number)| {
-                let body = &again.get(*at)?.plan.as_ref()?.chunk.bodies.get(*number)?;
-                Some((body.place.clone(), (*at, *number)))
-            });
-            match body {
-                Some((place, body)) => {
-                    let (to, bodies) = (To::Again, vec![body]);
-                    self.fill(filling, &Piece { to, place, bodies }, group, again)
-                }
-                None => Ok(()),
-            }
-        })?;
-        for (at, chunk) in chunks.iter_mut().enumerate() {
-            let why = |number| refused.get(&(at, number)).cloned();
-            if let Some(planned) = &chunk.plan {
-                chunk.undone = Undone::of(&planned.chunk.bodies, why);
-            }
-        }
-        Ok(())
     }
 
     /// Decodes a column by the crate.
@@ -525,7 +413,11 @@ impl Groups {
     }
 
     /// Does pieces of work by number, on this thread and others. The first error stops all of them.
-    fn in_parallel(&self, count: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
+    pub(super) fn in_parallel(
+        &self,
+        count: usize,
+        work: impl Fn(usize) -> Result<()> + Sync,
+    ) -> Result<()> {
         let next = AtomicUsize::new(0);
         let failed: Mutex<Option<Error>> = Mutex::new(None);
         let run = || {
@@ -565,13 +457,20 @@ impl Groups {
     /// Bytes that a row group takes on the device, about.
     pub(super) fn bytes_of(&self, group: &GroupPlan) -> u64 {
         let roots = self.roots.iter();
-        let bytes = roots.map(|root| match &root.shape {
-            Ok(shape) => {
-                let metadata = self.task.metadata.row_group(group.index);
-                let leaf = root.leaves.first().copied().unwrap_or_default();
-                shape.bytes(group.count, shape.text(metadata.column(leaf)))
-            }
-            Err(_) => self.estimate(root, group),
+        let bytes = roots.map(|root| self.bytes_of_root(root, group));
+        bytes.fold(0, u64::saturating_add)
+    }
+
+    /// The same of a column.
+    fn bytes_of_root(&self, root: &Root, group: &GroupPlan) -> u64 {
+        let Ok(shape) = &root.shape else {
+            return self.estimate(root, group);
+        };
+        let of = self.task.metadata.row_group(group.index);
+        let leaves = root.leaves.iter().zip(&shape.leaves);
+        let bytes = leaves.map(|(leaf, shape)| {
+            let levels = u64::try_from(of.column(*leaf).num_values()).unwrap_or(0);
+            shape.bytes(group.count, levels, shape.text(of.column(*leaf)))
         });
         bytes.fold(0, u64::saturating_add)
     }
@@ -581,19 +480,6 @@ impl Groups {
     }
 }
 
-/// The array of what the kernels made.
-fn array_of(gpu: &Arc<Device>, data_type: &DataType, made: Made) -> DeviceArray {
-    let rows = usize::try_from(made.rows).unwrap_or(usize::MAX);
-    let nulls = usize::try_from(made.nulls).unwrap_or(usize::MAX);
-    let buffers = made.offsets.into_iter().chain([made.values]).collect();
-    let children = match (data_type, made.dictionary) {
-        (DataType::Dictionary(_, entry), Some(entries)) => vec![array_of(gpu, entry, *entries)],
-        _ => Vec::new(),
-    };
-    let array = DeviceArray::new(gpu, data_type.clone(), rows, buffers, children);
-    array.nulls(made.validity, nulls)
-}
-
 fn len_of(bytes: u64) -> Result<usize> {
     usize::try_from(bytes).map_err(|_| {
         Error::new(ErrorKind::OutOfMemory {
@@ -601,59 +487,6 @@ fn len_of(bytes: u64) -> Result<usize> {
             cap: u64::MAX,
         })
     })
-}
-
-/// The pages of all chunks in the order of the arena, each with the positions of its chunk and in it.
-fn bodies_of<'a>(chunks: &'a [Chunk<'_>]) -> impl Iterator<Item = (usize, usize, &'a Body)> {
-    let planned = chunks.iter().enumerate();
-    let planned = planned.filter_map(|(at, chunk)| Some((at, chunk.plan.as_ref()?)));
-    planned.flat_map(|(at, planned)| {
-        let bodies = planned.chunk.bodies.iter().enumerate();
-        bodies.map(move |(number, body)| (at, number, body))
-    })
-}
-
-/// Both arenas cut into pieces between pages, so that nothing of what the host brings there is left out: its pages with the gaps behind them,
-/// and pages as they are stored.
-fn pieces_of(chunks: &[Chunk<'_>], arena: &Arena, stored: u64) -> Vec<Piece> {
-    let (mut pieces, mut compressed): (Vec<Piece>, Vec<Piece>) = (Vec::new(), Vec::new());
-    let add = |pieces: &mut Vec<Piece>, to, place: Range<u64>, body| match pieces.last_mut() {
-        Some(piece) if piece.place.end == place.start && place.end - piece.place.start <= PIECE => {
-            piece.place.end = place.end;
-            piece.bodies.push(body);
-        }
-        _ => pieces.push(Piece {
-            to,
-            place,
-            bodies: vec![body],
-        }),
-    };
-    let mut next = None;
-    for (at, number, body) in bodies_of(chunks) {
-        match &body.by {
-            By::Host(_) => {
-                let place = body.place.start..body.place.end + body.gap;
-                add(&mut pieces, To::Buffer, place, (at, number));
-            }
-            By::Device { source, .. } => {
-                // Each up to the next one.
-                let start = next.unwrap_or(source.start);
-                let end = source.end.next_multiple_of(64).min(stored);
-                add(&mut compressed, To::Stored, start..end, (at, number));
-                next = Some(end);
-            }
-        }
-    }
-    if pieces.is_empty() && compressed.is_empty() {
-        pieces.push(Piece {
-            to: To::Buffer,
-            place: 0..arena.len(),
-            bodies: Vec::new(),
-        });
-    }
-    // What is decompressed here first, since it takes longest.
-    pieces.append(&mut compressed);
-    pieces
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

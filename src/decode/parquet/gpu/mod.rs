@@ -6,8 +6,11 @@ mod codecs;
 mod group;
 mod inflate;
 mod lanes;
+mod leaf;
 mod lists;
+mod nesting;
 mod page_plan;
+mod pieces;
 #[cfg(feature = "testing")]
 pub mod planning;
 mod report;

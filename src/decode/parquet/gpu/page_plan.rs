@@ -44,6 +44,8 @@ pub(super) struct ChunkPlan {
     pub(super) column: Column,
     /// Its pages, in the order of the arena.
     pub(super) bodies: Vec<Body>,
+    /// Of data pages of version 2 of nested leaves: bytes of repetition levels.
+    pub(super) repetition: Vec<u32>,
 }
 
 /// A page on its way to the device.
@@ -97,8 +99,17 @@ impl ChunkPlan {
         {
             data_pages = before;
         }
-        if list.entries != rows {
-            return Err(format!("{} entries for {rows} rows", list.entries));
+        let wanted = match shape.levels {
+            None => rows,
+            Some(_) => u64::try_from(chunk.num_values()).unwrap_or(0),
+        };
+        if list.entries != wanted {
+            let what = if shape.levels.is_none() {
+                "rows"
+            } else {
+                "levels"
+            };
+            return Err(format!("{} entries for {wanted} {what}", list.entries));
         }
         let mut end = 0;
         let mut header = |body: &Range<usize>| {
@@ -128,6 +139,7 @@ impl ChunkPlan {
             dictionary = Some((place, u64::from(page.entries)));
         }
         let mut pages = Vec::with_capacity(data_pages.len());
+        let mut repetition = Vec::new();
         for page in data_pages {
             let encoding = encoding_of(shape, chunk.column_type(), page.encoding)?;
             if encoding == Encoding::Dictionary && dictionary.is_none() {
@@ -165,8 +177,13 @@ impl ChunkPlan {
                 by: By::Host(None),
                 gap: 0,
             });
+            let mut start = place.start + u64::from(levels.repetition);
+            if shape.levels.is_some() {
+                start = place.start;
+                repetition.push(levels.repetition);
+            }
             pages.push(Page {
-                body: place.start + u64::from(levels.repetition)..place.end,
+                body: start..place.end,
                 v1: levels.v1,
                 def_len: levels.definition,
                 entries: u64::from(page.entries),
@@ -184,7 +201,11 @@ impl ChunkPlan {
             pages,
             convert: shape.convert,
         };
-        Ok(ChunkPlan { column, bodies })
+        Ok(ChunkPlan {
+            column,
+            bodies,
+            repetition,
+        })
     }
 
     /// Bytes of the strings in it, about: entries of the dictionary are taken to be as long as they are on average, and used as often.
@@ -282,9 +303,16 @@ struct PageShape {
 
 fn levels_of(shape: &LeafShape, page: &DataPage) -> Result<PageShape, String> {
     match page.levels {
-        PageLevels::V1 { definition, .. } => {
-            if shape.nullable && definition != Stored::RLE {
+        PageLevels::V1 {
+            definition,
+            repetition,
+        } => {
+            if shape.max_def > 0 && definition != Stored::RLE {
                 return Err(format!("levels in {definition}"));
+            }
+            let lists = shape.levels.as_ref().map_or(0, |levels| levels.lists.len());
+            if lists > 0 && repetition != Stored::RLE {
+                return Err(format!("levels in {repetition}"));
             }
             Ok(PageShape {
                 v1: true,
@@ -300,7 +328,7 @@ fn levels_of(shape: &LeafShape, page: &DataPage) -> Result<PageShape, String> {
             ..
         } => {
             // How many rows it says to have, the crate does not look at where each entry is one.
-            if !shape.nullable && (definition > 0 || nulls > 0) {
+            if shape.max_def == 0 && (definition > 0 || nulls > 0) {
                 return Err("a page with nulls in a column without".into());
             }
             Ok(PageShape {

@@ -9,8 +9,8 @@ use super::shape::LeafShape;
 use crate::decode::device::Processor;
 use crate::decode::parquet::metadata::Metadata;
 
-/// Walks over the headers of all column chunks of `file`, plans those that kernels decode, and decides who decompresses what. Gives the
-/// pages that it planned, and the bytes of the chunks that they are in.
+/// Walks over the headers of all column chunks of `file`, whose columns are flat, plans those that kernels decode, and decides who
+/// decompresses what. Gives the pages that it planned, and the bytes of the chunks that they are in.
 pub fn planned(metadata: &Metadata, file: &Bytes) -> (u64, u64) {
     let lists = Lists::default();
     let (mut pages, mut all) = (0, 0);

@@ -10,8 +10,8 @@ use arrow_schema::SchemaRef;
 use super::group::{Groups, Root};
 use super::lanes::{Item, LANES, Lanes};
 use super::lists::Lists;
+use super::nesting::RootShape;
 use super::report::{DeviceColumnPlan, DevicePlan, DeviceScanReport, Tally};
-use super::shape::LeafShape;
 use crate::cuda::{Device, Stream};
 use crate::decode::device::{DeviceBatch, Processor};
 use crate::decode::parquet::explain::Plan;
@@ -164,13 +164,14 @@ fn roots(task: &Task, processor: Processor) -> Vec<Root> {
         let leaves: Vec<_> = leaves
             .filter(|leaf| schema.get_column_root_idx(*leaf) == root)
             .collect();
-        let shape = match (processor, leaves.as_slice()) {
+        let of: Option<Vec<_>> = leaves
+            .iter()
+            .map(|leaf| schema.columns().get(*leaf).map(|leaf| &**leaf))
+            .collect();
+        let shape = match (processor, of) {
             (Processor::Cpu, _) => Err(ASKED.into()),
-            (_, [leaf]) => match schema.columns().get(*leaf) {
-                Some(leaf) => LeafShape::of(leaf, field).map_err(Into::into),
-                None => Err("it is no column".into()),
-            },
-            _ => Err("it is nested".into()),
+            (_, Some(of)) => RootShape::of(&of, field).map_err(Into::into),
+            (_, None) => Err("it is no column".into()),
         };
         Root {
             name: field.name().as_str().into(),

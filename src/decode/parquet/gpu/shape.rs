@@ -5,7 +5,8 @@ use parquet::basic::{ConvertedType, Type};
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::schema::types::ColumnDescriptor;
 
-use crate::cuda::columns::{Convert, Values};
+use super::nesting::LeafLevels;
+use crate::cuda::columns::{Convert, Offsets, Values};
 
 /// A leaf column that the kernels decode.
 #[derive(Clone, Debug)]
@@ -13,10 +14,14 @@ pub(super) struct LeafShape {
     pub(super) data_type: DataType,
     pub(super) values: Values,
     pub(super) convert: Convert,
-    /// Whether it has definition levels.
+    /// Whether it has definition levels; of nested ones: whether a slot can be without a value.
     pub(super) nullable: bool,
     /// Entries that its dictionary may have at most.
     pub(super) entries: u64,
+    /// What it is in; `None`: it is flat.
+    pub(super) levels: Option<LeafLevels>,
+    /// The highest definition level.
+    pub(super) max_def: u32,
     /// Bits of a value in the Arrow array; of an offset, if values have lengths of their own.
     bits: u64,
 }
@@ -33,7 +38,32 @@ impl LeafShape {
         if leaf.max_rep_level() > 0 || leaf.max_def_level() > 1 || leaf.path().parts().len() > 1 {
             return Err("it is nested".into());
         }
-        let (kind, data_type) = (leaf.physical_type(), field.data_type());
+        LeafShape::value(leaf, field.data_type())
+    }
+
+    /// The shape of a leaf in lists or structs.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub(super) fn nested(
+        leaf: &ColumnDescriptor,
+        data_type: &DataType,
+        levels: LeafLevels,
+    ) -> Result<Self, String> {
+        let shape = LeafShape::value(leaf, data_type)?;
+        let full = levels.lists.last().map_or(0, |list| list.full);
+        let nullable = shape.max_def > full || pad(&levels) > 0;
+        Ok(LeafShape {
+            nullable,
+            // Without any it is decoded as a flat one.
+            levels: (shape.max_def > 0).then_some(levels),
+            ..shape
+        })
+    }
+
+    /// What its values are.
+    fn value(leaf: &ColumnDescriptor, data_type: &DataType) -> Result<Self, String> {
+        let kind = leaf.physical_type();
         let length = leaf.type_length();
         let width = match kind {
             Type::BOOLEAN => 0,
@@ -56,8 +86,10 @@ impl LeafShape {
             data_type: data_type.clone(),
             values,
             convert,
-            nullable: leaf.max_def_level() == 1,
+            nullable: leaf.max_def_level() > 0,
             entries: u64::MAX,
+            levels: None,
+            max_def: u32::try_from(leaf.max_def_level()).unwrap_or(0),
             bits,
         })
     }
@@ -77,8 +109,10 @@ impl LeafShape {
             data_type: data_type.clone(),
             values: Values::Bytes { large, utf8 },
             convert,
-            nullable: leaf.max_def_level() == 1,
+            nullable: leaf.max_def_level() > 0,
             entries,
+            levels: None,
+            max_def: u32::try_from(leaf.max_def_level()).unwrap_or(0),
             bits,
         };
         Ok(match data_type {
@@ -101,17 +135,47 @@ impl LeafShape {
         })
     }
 
-    /// Bytes that the array of so many rows takes on the device, `text` of which are those of strings, and what decoding it takes
-    /// besides.
-    pub(super) fn bytes(&self, rows: u64, text: u64) -> u64 {
-        let values = rows.saturating_mul(self.bits).div_ceil(8);
-        let validity = if self.nullable { rows.div_ceil(8) } else { 0 };
+    /// Bytes that the array of so many rows takes on the device, with as many levels, `text` of which are those of strings, and what
+    /// decoding it takes besides.
+    pub(super) fn bytes(&self, rows: u64, levels: u64, text: u64) -> u64 {
+        let slots = self.slots(rows, levels);
+        let values = slots.saturating_mul(self.bits).div_ceil(8);
+        let validity = if self.nullable { slots.div_ceil(8) } else { 0 };
         let (text, more) = match self.values {
-            Values::Bytes { .. } => (text, rows.saturating_mul(WHILE_DECODED)),
+            Values::Bytes { .. } => (text, slots.saturating_mul(WHILE_DECODED)),
             _ => (0, 0),
         };
-        let all = values.saturating_add(validity).saturating_add(more);
-        all.saturating_add(text)
+        let own = values.saturating_add(validity).saturating_add(more);
+        let own = own.saturating_add(text);
+        let Some(nested) = &self.levels else {
+            return own;
+        };
+        // A byte for each level, and what is noted of 1,024 of them; offsets and bitmaps.
+        let mut each = 2;
+        for list in &nested.lists {
+            each += match list.offsets {
+                Offsets::Small => 4,
+                Offsets::Large => 8,
+                Offsets::None | Offsets::Fixed { .. } => 0,
+            };
+        }
+        let bitmaps = nested.valid.len() as u64;
+        let bits = slots.saturating_mul(bitmaps).div_ceil(8);
+        let levels = levels.saturating_mul(each);
+        own.saturating_add(bits).saturating_add(levels)
+    }
+
+    /// Slots that so many rows have at most, with as many levels.
+    pub(super) fn slots(&self, rows: u64, levels: u64) -> u64 {
+        let Some(nested) = &self.levels else {
+            return rows;
+        };
+        let pad = pad(nested);
+        let lists = match nested.lists.len() {
+            1 => rows,
+            _ => levels,
+        };
+        levels.max(lists.saturating_mul(pad))
     }
 
     /// Bytes of the strings of a chunk, as far as the footer tells: a dictionary may make more of them.
@@ -125,6 +189,16 @@ impl LeafShape {
             _ => 0,
         };
         u64::try_from(bytes).unwrap_or(0)
+    }
+}
+
+/// Items that a fixed-size list has which is null.
+fn pad(levels: &LeafLevels) -> u64 {
+    let mut outer = levels.lists.iter().rev();
+    let (last, outer) = (outer.next(), outer.next().map_or(0, |list| list.full));
+    match last.map(|list| (list.offsets, list.full)) {
+        Some((Offsets::Fixed { size }, full)) if full > outer + 1 => size.into(),
+        _ => 0,
     }
 }
 
@@ -285,7 +359,7 @@ mod tests {
 
     #[test]
     fn memory_of_strings_is_that_of_offsets_bytes_and_while_they_are_decoded() {
-        let bytes = |kind, data_type| shape(kind, data_type).unwrap().bytes(800, 5_000);
+        let bytes = |kind, data_type| shape(kind, data_type).unwrap().bytes(800, 800, 5_000);
         let text = "binary c (UTF8)";
         assert_eq!(bytes(text, DataType::Utf8), 800 * 4 + 100 + 800 * 8 + 5_000);
         let large = bytes(text, DataType::LargeUtf8);

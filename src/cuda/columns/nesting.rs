@@ -1,0 +1,729 @@
+//! Leaves in lists and structs: levels become slots, offsets and bitmaps, and then their values are decoded as those of flat columns are.
+//!
+//! Depth 0 are the rows; depth n are the items of the nth list on the way to the leaf. All that is on a depth has a slot for each item, be
+//! it null or not. One wait more than flat columns take: only the levels tell how many slots there are.
+#![allow(unsafe_code)]
+
+use std::borrow::Cow;
+
+use super::decode::{
+    At, BLOCK, Decoding, FOUND, PAGE, TILE, TILE_ENTRY, WARP, add_entries, bitmap_len, decode,
+    describe,
+};
+use super::{Column, Decoded, MOST, Outcome, Page, check};
+use crate::buffer::DeviceBytes;
+use crate::cuda::device::Device;
+use crate::cuda::launch::{Output, Words, Work};
+use crate::cuda::modules::Family;
+use crate::cuda::scan;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Levels become slots.
+pub(in crate::cuda) const NESTING: Family =
+    Family::new("nesting", include_str!("../kernels/nesting.ptx"));
+
+/// A leaf of a nested column.
+#[derive(Clone, Debug)]
+pub struct Nested {
+    /// Its pages, whose `entries` are levels. `nullable`: whether a slot of it can be without a value, be the value null or a
+    /// struct that it is in.
+    pub leaf: Column,
+    /// What its levels mean.
+    pub levels: Levels,
+}
+
+/// What the levels of a leaf mean.
+#[derive(Clone, Debug)]
+pub struct Levels {
+    /// The highest definition level: there is a value. At least 1, at most 31.
+    pub max_def: u32,
+    /// The lists that it is in, from the outermost; at most 4.
+    pub lists: Vec<List>,
+    /// Bitmaps that are wanted besides its own.
+    pub valid: Vec<Valid>,
+    /// Version 2: bytes of repetition levels at the beginning of each page; those of definition levels follow them. Of version
+    /// 1, where both have their length in front, it is not looked at.
+    pub repetition: Vec<u32>,
+    /// Rows that it has to have.
+    pub rows: u64,
+    /// Slots that it may have.
+    pub most: u64,
+}
+
+/// A list on the way to a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct List {
+    /// The definition level from which on it has an item.
+    pub full: u32,
+    /// What is wanted of it.
+    pub offsets: Offsets,
+}
+
+/// What is wanted of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offsets {
+    /// Nothing: another leaf has it as well.
+    None,
+    /// Offsets of 4 bytes.
+    Small,
+    /// Offsets of 8 bytes.
+    Large,
+    /// It has to have so many items, 1 at least, and has no offsets. If it is null, it has as many that are null; but not where
+    /// another list is in it.
+    Fixed {
+        /// Items.
+        size: u32,
+    },
+}
+
+/// A bitmap of lists or structs: a bit for each slot of a depth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Valid {
+    /// How many lists they are in.
+    pub depth: u32,
+    /// The definition level from which on they are not null.
+    pub def: u32,
+}
+
+/// What came of a leaf.
+#[derive(Debug)]
+pub enum NestedOutcome {
+    /// All of it.
+    Done(Leaf),
+    /// As of flat columns.
+    Fault {
+        /// The first page that it is so for; 0 for what is not about one page.
+        page: u32,
+        /// What, of [`check`].
+        check: u32,
+    },
+    /// As of flat columns.
+    Large {
+        /// Bytes of all slots.
+        bytes: u64,
+    },
+}
+
+/// A leaf on the device.
+#[derive(Debug)]
+pub struct Leaf {
+    /// Its values, where rows are its slots.
+    pub values: Decoded,
+    /// How many slots each depth has, rows first.
+    pub slots: Vec<u64>,
+    /// Offsets of each list, one more than the depth before has slots.
+    pub offsets: Vec<Option<DeviceBytes>>,
+    /// The bitmaps that were wanted, in whole words of 4 bytes, and how many bits are zero.
+    pub valid: Vec<(DeviceBytes, u64)>,
+}
+
+impl From<Outcome> for NestedOutcome {
+    /// A leaf that is in no list, and in no struct that can be null.
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Done(values) => NestedOutcome::Done(Leaf {
+                slots: vec![values.rows],
+                values,
+                offsets: Vec::new(),
+                valid: Vec::new(),
+            }),
+            Outcome::Fault { page, check } => NestedOutcome::Fault { page, check },
+            Outcome::Large { bytes } => NestedOutcome::Large { bytes },
+        }
+    }
+}
+
+/// Lists on the way to a leaf at most.
+pub(crate) const MOST_LISTS: usize = 4;
+/// The highest definition level at most.
+pub(crate) const MOST_DEF: u32 = 31;
+/// Items of a fixed-size list at most.
+const MOST_SIZE: u32 = 1 << 24;
+/// Levels of all leaves at most.
+const MOST_LEVELS: u64 = 1 << 36;
+
+/// As in `kernels/nesting.cu`.
+const DEPTHS: usize = MOST_LISTS + 1;
+const COUNTS: usize = DEPTHS + 1;
+const NEST: usize = 152;
+const VALUE: u8 = 1 << 5;
+const PAD: u8 = 1 << 6;
+const WRONG: u8 = 1 << 7;
+
+impl Levels {
+    /// Slots that a list has which is null, on the deepest depth.
+    fn pad(&self) -> u32 {
+        let mut outer = self.lists.iter().rev();
+        match (outer.next(), outer.next().map_or(0, |list| list.full)) {
+            (Some(list), outer) if list.full > outer + 1 => match list.offsets {
+                Offsets::Fixed { size } => size,
+                _ => 0,
+            },
+            _ => 0,
+        }
+    }
+
+    /// What an entry with these levels is: a bit for each depth that it is a slot of, and what else is said in the kernels.
+    fn kind(&self, rep: u32, def: u32) -> u8 {
+        if rep as usize > self.lists.len() || def > self.max_def {
+            return WRONG;
+        }
+        let full = |depth: usize| match depth.checked_sub(1) {
+            Some(at) => self.lists.get(at).map_or(u32::MAX, |list| list.full),
+            None => 0,
+        };
+        if def < full(rep as usize) {
+            return WRONG;
+        }
+        let is_slot = |depth: usize| rep as usize <= depth && def >= full(depth);
+        let mut kind = 0;
+        for depth in 0..=self.lists.len() {
+            kind |= u8::from(is_slot(depth)) << depth;
+        }
+        if def == self.max_def {
+            kind |= VALUE;
+        }
+        for (depth, list) in self.lists.iter().enumerate() {
+            if matches!(list.offsets, Offsets::Fixed { .. }) && is_slot(depth) && def < list.full {
+                let is_null = def + 1 < list.full;
+                kind |= match is_null && depth + 1 == self.lists.len() {
+                    true => PAD,
+                    false => WRONG,
+                };
+            }
+        }
+        kind
+    }
+}
+
+impl Nested {
+    /// What is wrong with the description, as [`Column::shape`] has it.
+    pub(super) fn shape(&self, arena: u64) -> std::result::Result<(), (u32, u32)> {
+        self.leaf.shape_with(arena, true)?;
+        let levels = &self.levels;
+        let mut right = (1..=MOST_DEF).contains(&levels.max_def)
+            && levels.lists.len() <= MOST_LISTS
+            && levels.repetition.len() == self.leaf.pages.len()
+            && self.leaf.rows() <= MOST_LEVELS;
+        let mut before = 0;
+        for list in &levels.lists {
+            right &= before < list.full && list.full <= levels.max_def;
+            before = list.full;
+            if let Offsets::Fixed { size } = list.offsets {
+                right &= (1..=MOST_SIZE).contains(&size);
+            }
+        }
+        for valid in &levels.valid {
+            right &= valid.depth as usize <= levels.lists.len();
+        }
+        // All slots have a value, unless the deepest items can be without.
+        right &= self.leaf.nullable || (before == levels.max_def && levels.pad() == 0);
+        for (page, repetition) in self.leaf.pages.iter().zip(&levels.repetition) {
+            let len = page.body.end - page.body.start;
+            right &= page.v1 || u64::from(*repetition) + u64::from(page.def_len) <= len;
+        }
+        match right {
+            true => Ok(()),
+            false => Err((0, check::SHAPE)),
+        }
+    }
+}
+
+impl Device {
+    /// Decodes flat columns and leaves of nested ones, all of whose pages are in `arena`, and waits for them. They have at most `most` bytes
+    /// of strings, which are known only when their lengths were read: columns that have more, those before them included, are
+    /// [`Outcome::Large`].
+    ///
+    /// Takes, besides what [`columns`](Self::columns) does, a byte of the device's memory for each level, 112 bytes for each 1,024 levels of a
+    /// page, and about 150 for each page.
+    ///
+    /// # Errors
+    /// As [`columns`](Self::columns).
+    pub fn nested(
+        &self,
+        arena: &DeviceBytes,
+        flat: &[Column],
+        nested: &[Nested],
+        most: u64,
+    ) -> Result<(Vec<Outcome>, Vec<NestedOutcome>)> {
+        self.must_be_here(arena.place())?;
+        let len = arena.len() as u64;
+        let flat_shapes: Vec<_> = flat.iter().map(|column| column.shape(len)).collect();
+        let shapes: Vec<_> = nested.iter().map(|leaf| leaf.shape(len)).collect();
+        let fit: Vec<&Nested> = nested
+            .iter()
+            .zip(&shapes)
+            .filter_map(|(leaf, shape)| shape.is_ok().then_some(leaf))
+            .collect();
+        let mut work = Work::new(self);
+        let (table, plans) = Table::of(&mut work, arena, &fit)?;
+        let flat_fit = flat.iter().zip(&flat_shapes);
+        let flat_fit = flat_fit.filter(|(_, shape)| shape.is_ok());
+        let mut outputs = flat_fit
+            .map(|(column, _)| Decoding::new(self, Cow::Borrowed(column), false))
+            .collect::<Result<Vec<_>>>()?;
+        let flat_count = outputs.len();
+        let mut slots = Vec::new();
+        for (nested, plan) in fit.iter().zip(&plans) {
+            if let Ok(plan) = plan {
+                let output = Decoding::new(self, Cow::Borrowed(&plan.column), true)?;
+                if let Some(bits) = &output.validity {
+                    let len = bitmap_len(plan.column.rows()) as usize;
+                    // SAFETY: it was made for as many rows, and is dropped in the order of the work.
+                    unsafe { work.fill(bits.address(), 0, len)? };
+                }
+                outputs.push(output);
+                slots.push(Slots::new(self, &mut work, nested, plan)?);
+            }
+        }
+        let live = slots.len();
+        let more = slots.iter().map(|slots| 1 + slots.valid.len()).sum();
+        let bitmaps = outputs.get(flat_count..).unwrap_or_default();
+        let bitmaps = bitmaps.iter().map(|output| output.validity.as_ref());
+        let bitmaps: Vec<_> = bitmaps.map(|bits| bits.map(Output::address)).collect();
+        let count = outputs.len();
+        add_entries(self, &mut outputs)?;
+        let before =
+            |work: &mut Work<'_>, said| table.fill(work, &fit, &plans, &slots, &bitmaps, said);
+        let (found, more) = decode(self, work, arena, &mut outputs, most, more, before)?;
+        let mut entries = outputs.split_off(count.min(outputs.len())).into_iter();
+        let mut done = outputs.into_iter().zip(found).map(|(output, found)| {
+            let entries = output.entries.and_then(|_| entries.next());
+            // SAFETY: `decode` waited for the kernels, and this is what they said.
+            unsafe { output.outcome(found, entries) }
+        });
+        let flat_outcomes = flat_shapes.into_iter().map(|shape| match shape {
+            Err((page, check)) => Some(Ok(Outcome::Fault { page, check })),
+            Ok(()) => done.next(),
+        });
+        let flat_outcomes = flat_outcomes.flatten().collect::<Result<Vec<_>>>()?;
+        let values = done.collect::<Result<Vec<_>>>()?;
+        let (mut plans, mut slots) = (plans.into_iter(), slots.into_iter());
+        let mut values = values.into_iter();
+        let (errors, set) = more.split_at(live.min(more.len()));
+        let (mut errors, mut set) = (errors.iter().copied(), set.iter().copied());
+        let mut outcomes = Vec::with_capacity(nested.len());
+        for shape in shapes {
+            let plan = match shape {
+                Err(fault) => Err(fault),
+                Ok(()) => plans.next().unwrap_or(Err((0, check::SHAPE))),
+            };
+            let outcome = match plan {
+                Err((page, check)) => NestedOutcome::Fault { page, check },
+                Ok(plan) => match (slots.next(), values.next(), errors.next()) {
+                    (Some(slots), Some(values), Some(error)) => {
+                        // SAFETY: as above.
+                        unsafe { slots.outcome(plan, values, error, &mut set)? }
+                    }
+                    _ => NestedOutcome::Fault {
+                        page: 0,
+                        check: check::SHAPE,
+                    },
+                },
+            };
+            outcomes.push(outcome);
+        }
+        Ok((flat_outcomes, outcomes))
+    }
+}
+
+/// What the levels of a leaf turned out to be.
+struct Plan {
+    /// Slots of each depth.
+    slots: Vec<u64>,
+    /// The leaf, with pages of slots.
+    column: Column,
+}
+
+/// Tables of levels, on the device. Without pages there are none.
+#[derive(Default)]
+struct Table {
+    pages: u64,
+    found: u64,
+    tiles: u64,
+    repeats: u64,
+    levels: u64,
+    sums: u64,
+    kinds: u64,
+    page_count: usize,
+    tile_count: u64,
+    arena: (u64, u64),
+}
+
+impl Table {
+    /// Decodes the levels, and waits for what they say.
+    #[allow(clippy::type_complexity)]
+    fn of(
+        work: &mut Work<'_>,
+        arena: &DeviceBytes,
+        nested: &[&Nested],
+    ) -> Result<(Table, Vec<std::result::Result<Plan, (u32, u32)>>)> {
+        let page_count: usize = nested.iter().map(|nested| nested.leaf.pages.len()).sum();
+        if page_count == 0 {
+            let none = nested.iter().map(|nested| nested.plan(u64::MAX, &[]));
+            return Ok((Table::default(), none.collect()));
+        }
+        let base = work.reads(arena)?;
+        let said = work.take((nested.len() + page_count * (COUNTS + 1)) * 8)?;
+        // SAFETY: the first of the words that were just taken.
+        unsafe { work.fill(said, 0xff, nested.len() * 8)? };
+        let mut kinds = Words::with_capacity(nested.len() * 256)?;
+        let mut pages = Words::with_capacity(page_count * PAGE)?;
+        let mut nests = Words::with_capacity(nested.len() * NEST)?;
+        let mut tile_count = 0;
+        for (number, one) in nested.iter().enumerate() {
+            let all: Vec<u8> = (0..256u32)
+                .map(|level| one.levels.kind(level & 7, level >> 3))
+                .collect();
+            kinds.bytes(&all);
+            for (of, page) in one.leaf.pages.iter().enumerate() {
+                let at = At {
+                    arena: base,
+                    first: 0,
+                    tiles: tile_count,
+                    of: (number as u32, of as u32),
+                    slots: false,
+                    plain: 0,
+                    repetition: one.levels.repetition.get(of).copied().unwrap_or(0),
+                };
+                describe(&mut pages, page, at);
+                tile_count += page.entries.div_ceil(TILE);
+            }
+        }
+        if tile_count > u64::from(u32::MAX) / 2 || page_count > (u32::MAX / 2) as usize {
+            let (wanted, cap) = (tile_count.saturating_mul(TILE), MOST_LEVELS);
+            return Err(Error::new(ErrorKind::OutOfMemory { wanted, cap }).by("cuda"));
+        }
+        let kinds = work.upload(kinds)?;
+        for (number, one) in nested.iter().enumerate() {
+            let at = number as u64;
+            one.levels.describe(
+                &mut nests,
+                said + at * 8,
+                kinds + at * 256,
+                Filled::default(),
+            );
+        }
+        let tile_bytes = |each: u64| tile_count.saturating_mul(each) as usize;
+        let counts = work.take(tile_bytes(COUNTS as u64 * 8))?;
+        let mut table = Table {
+            pages: work.upload(pages)?,
+            found: work.take(page_count * FOUND)?,
+            tiles: work.take(tile_bytes(TILE_ENTRY as u64))?,
+            repeats: work.take(tile_bytes(TILE_ENTRY as u64))?,
+            levels: work.take(tile_bytes(TILE))?,
+            sums: 0,
+            kinds,
+            page_count,
+            tile_count,
+            arena: (base, base + arena.len() as u64),
+        };
+        let nests = work.upload(nests)?;
+        let totals = said + nested.len() as u64 * 8;
+        let page_warps = page_count as u64 * WARP;
+        let job = |table: &Table| table.job(nests, counts, totals, 0);
+        // SAFETY: the job is a `NestJob` with tables of these lengths. Pages are inside of the arena, which the caller holds, as
+        // `Nested::shape` saw to; all else stays until the work is done.
+        unsafe {
+            work.launch(NESTING, "nesting_walk", BLOCK, page_warps, job(&table))?;
+            let warps = tile_count * WARP;
+            work.launch(NESTING, "nesting_levels", BLOCK, warps, job(&table))?;
+            table.sums = scan::rows(work, counts, COUNTS as u64, tile_count)?;
+            let numbers = (page_count * (COUNTS + 1)) as u64;
+            work.launch(NESTING, "nesting_totals", BLOCK, numbers, job(&table))?;
+        }
+        let count = nested.len() + page_count * (COUNTS + 1);
+        // SAFETY: an error for each leaf, and numbers for each page.
+        let words = unsafe { work.look::<8>(said, count)? };
+        let words: Vec<u64> = words.into_iter().map(u64::from_ne_bytes).collect();
+        let (errors, totals) = words.split_at(nested.len().min(words.len()));
+        let mut totals = totals.chunks_exact(COUNTS + 1);
+        let plans = nested.iter().zip(errors).map(|(nested, error)| {
+            let totals: Vec<_> = totals.by_ref().take(nested.leaf.pages.len()).collect();
+            nested.plan(*error, &totals)
+        });
+        Ok((table, plans.collect()))
+    }
+
+    /// Queues what fills the slots. `said` is the address of words: an error for each leaf of `slots`, and then a number for each of
+    /// their bitmaps.
+    fn fill(
+        &self,
+        work: &mut Work<'_>,
+        nested: &[&Nested],
+        plans: &[std::result::Result<Plan, (u32, u32)>],
+        slots: &[Slots],
+        bitmaps: &[Option<u64>],
+        said: u64,
+    ) -> Result<()> {
+        if self.page_count == 0 || slots.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: there is a word for each.
+        unsafe { work.fill(said, 0xff, slots.len() * 8)? };
+        let mut count = said + slots.len() as u64 * 8;
+        // Where numbers go that nobody wants: `ranks` counts the nulls of values.
+        let unwanted = work.filled(8, 0)?;
+        let mut nests = Words::with_capacity(nested.len() * NEST)?;
+        let mut table = Words::default();
+        let (mut bitmap_count, mut tile, mut live) = (0, 0, slots.iter().zip(bitmaps).enumerate());
+        for (number, (one, plan)) in nested.iter().zip(plans).enumerate() {
+            let pages = one.leaf.pages.iter();
+            let tiles: u64 = pages.map(|page| page.entries.div_ceil(TILE)).sum();
+            let mut filled = Filled {
+                skip: true,
+                first_tile: tile as u32,
+                tiles: tiles as u32,
+                ..Filled::default()
+            };
+            tile += tiles;
+            let mut error = 0;
+            if plan.is_ok()
+                && let Some((at, (slots, leaf))) = live.next()
+            {
+                error = said + at as u64 * 8;
+                filled.skip = false;
+                filled.first_bitmap = bitmap_count;
+                for (to, from) in filled.offsets.iter_mut().skip(1).zip(&slots.offsets) {
+                    *to = from.as_ref().map_or(0, Output::address);
+                }
+                for (valid, bits) in one.levels.valid.iter().zip(&slots.valid) {
+                    table.u64(bits.address()).u64(count);
+                    table.u32(valid.depth).u32(valid.def);
+                    count += 8;
+                    filled.bitmaps += 1;
+                }
+                if let Some(leaf) = leaf {
+                    table.u64(*leaf).u64(unwanted);
+                    table.u32(one.levels.lists.len() as u32);
+                    table.u32(one.levels.max_def);
+                    filled.bitmaps += 1;
+                }
+                bitmap_count += filled.bitmaps;
+            }
+            let kinds = self.kinds + number as u64 * 256;
+            one.levels.describe(&mut nests, error, kinds, filled);
+        }
+        let nests = work.upload(nests)?;
+        let table = work.upload(table)?;
+        let job = self.job(nests, 0, 0, table);
+        // SAFETY: as in `of`; offsets and bitmaps have a place for each slot that the levels have, which were counted.
+        unsafe {
+            let threads = self.tile_count * u64::from(BLOCK);
+            work.launch(NESTING, "nesting_slots", BLOCK, threads, job)
+        }
+    }
+
+    fn job(&self, nests: u64, counts: u64, totals: u64, bitmaps: u64) -> Words {
+        let mut job = Words::default();
+        let (begin, end) = self.arena;
+        job.u64(self.pages).u64(0).u64(self.found).u64(self.tiles);
+        job.u64(self.page_count as u64).u64(self.tile_count);
+        job.u64(begin).u64(end);
+        job.u64(begin.next_multiple_of(4)).u64(end & !3);
+        job.u32(0).u32(0);
+        job.u64(nests).u64(self.repeats).u64(self.levels);
+        job.u64(counts).u64(self.sums).u64(totals).u64(bitmaps);
+        job
+    }
+}
+
+impl Nested {
+    /// What its levels turned out to be, by what kernels say of it, and of each page: slots of each depth, values, and where
+    /// those begin.
+    fn plan(&self, error: u64, totals: &[&[u64]]) -> std::result::Result<Plan, (u32, u32)> {
+        let depths = self.levels.lists.len() + 1;
+        let mut first = (error != u64::MAX).then_some(((error >> 32) as u32, error as u32));
+        let mut slots = vec![0u64; depths];
+        let mut pages = Vec::with_capacity(totals.len());
+        for (number, (page, total)) in self.leaf.pages.iter().zip(totals).enumerate() {
+            let word = |at: usize| total.get(at).copied().unwrap_or(0);
+            for (depth, sum) in slots.iter_mut().enumerate() {
+                *sum = sum.saturating_add(word(depth));
+            }
+            let number = number as u32;
+            let before = first.is_some_and(|(page, _)| page <= number);
+            let nulls = page.entries.saturating_sub(word(DEPTHS));
+            if !before && page.nulls.is_some_and(|told| told != nulls) {
+                first = Some((number, check::NULLS));
+            }
+            pages.push(Page {
+                body: page.body.clone(),
+                v1: false,
+                def_len: word(COUNTS) as u32,
+                entries: word(depths - 1),
+                nulls: None,
+                encoding: page.encoding,
+            });
+        }
+        if let Some(first) = first {
+            return Err(first);
+        }
+        if slots.first() != Some(&self.levels.rows) {
+            return Err((0, check::ROWS));
+        }
+        let deepest = slots.last().copied().unwrap_or(0);
+        let mut many = deepest > self.levels.most;
+        many |= pages.iter().any(|page| page.entries > MOST);
+        for (list, slots) in self.levels.lists.iter().zip(slots.iter().skip(1)) {
+            many |= list.offsets == Offsets::Small && *slots > MOST;
+        }
+        if many {
+            return Err((0, check::SLOTS));
+        }
+        let column = Column {
+            values: self.leaf.values,
+            nullable: self.leaf.nullable,
+            dictionary: self.leaf.dictionary.clone(),
+            pages,
+            convert: self.leaf.convert,
+        };
+        Ok(Plan { slots, column })
+    }
+}
+
+/// Where the slots of a leaf go.
+#[derive(Clone, Copy, Default)]
+struct Filled {
+    offsets: [u64; DEPTHS],
+    first_bitmap: u32,
+    bitmaps: u32,
+    skip: bool,
+    first_tile: u32,
+    tiles: u32,
+}
+
+impl Levels {
+    /// The entry of a leaf.
+    fn describe(&self, words: &mut Words, error: u64, kinds: u64, filled: Filled) {
+        words.u64(error).u64(kinds);
+        for offsets in filled.offsets {
+            words.u64(offsets);
+        }
+        let list = |depth: usize| depth.checked_sub(1).and_then(|at| self.lists.get(at));
+        for depth in 0..DEPTHS {
+            words.u32(match list(depth).map(|list| list.offsets) {
+                None | Some(Offsets::None) => 0,
+                Some(Offsets::Small) => 1,
+                Some(Offsets::Large) => 2,
+                Some(Offsets::Fixed { .. }) => 3,
+            });
+        }
+        for depth in 0..DEPTHS {
+            words.u32(match list(depth).map(|list| list.offsets) {
+                Some(Offsets::Fixed { size }) => size,
+                _ => 0,
+            });
+        }
+        for depth in 0..DEPTHS {
+            words.u32(list(depth).map_or(0, |list| list.full));
+        }
+        let bits = |most: u32| u32::BITS - most.leading_zeros();
+        let lists = self.lists.len() as u32;
+        words.u32(lists).u32(bits(lists)).u32(bits(self.max_def));
+        words
+            .u32(self.pad())
+            .u32(filled.first_bitmap)
+            .u32(filled.bitmaps);
+        words
+            .u32(filled.skip.into())
+            .u32(filled.first_tile)
+            .u32(filled.tiles);
+    }
+}
+
+/// Memory for offsets and bitmaps.
+struct Slots {
+    offsets: Vec<Option<Output>>,
+    valid: Vec<Output>,
+    /// Of those.
+    depths: Vec<usize>,
+}
+
+impl Slots {
+    fn new(device: &Device, work: &mut Work<'_>, nested: &Nested, plan: &Plan) -> Result<Self> {
+        let slots = |depth: usize| plan.slots.get(depth).copied().unwrap_or(0);
+        let levels = &nested.levels;
+        let is_empty = nested.leaf.rows() == 0;
+        let mut offsets = Vec::with_capacity(levels.lists.len());
+        for (depth, list) in levels.lists.iter().enumerate() {
+            let width = match list.offsets {
+                Offsets::None | Offsets::Fixed { .. } => {
+                    offsets.push(None);
+                    continue;
+                }
+                Offsets::Small => 4,
+                Offsets::Large => 8,
+            };
+            let len = (slots(depth) + 1) * width;
+            let output = device.output(len as usize)?;
+            if is_empty {
+                // Nobody else writes the one offset of no lists.
+                // SAFETY: as many bytes were just taken, and are dropped in the order of the work.
+                unsafe { work.fill(output.address(), 0, len as usize)? };
+            }
+            offsets.push(Some(output));
+        }
+        let mut bitmap = |depth: usize| {
+            let len = bitmap_len(slots(depth)) as usize;
+            let output = device.output(len)?;
+            // SAFETY: as many bytes were just taken, and are dropped in the order of the work.
+            unsafe { work.fill(output.address(), 0, len)? };
+            Ok(output)
+        };
+        let valid = levels
+            .valid
+            .iter()
+            .map(|valid| bitmap(valid.depth as usize));
+        let valid = valid.collect::<Result<_>>()?;
+        let depths = levels.valid.iter().map(|valid| valid.depth as usize);
+        Ok(Slots {
+            offsets,
+            valid,
+            depths: depths.collect(),
+        })
+    }
+
+    /// What came of the leaf, by what kernels say: its first error, and how many bits of each bitmap are set.
+    ///
+    /// # Safety
+    /// The kernels are done, and this is what they said.
+    unsafe fn outcome(
+        self,
+        plan: Plan,
+        values: Outcome,
+        error: u64,
+        set: &mut impl Iterator<Item = u64>,
+    ) -> Result<NestedOutcome> {
+        let own: Vec<_> = set.by_ref().take(self.valid.len()).collect();
+        // Without pages nobody said anything.
+        if error != u64::MAX && !plan.column.pages.is_empty() {
+            return Ok(NestedOutcome::Fault {
+                page: (error >> 32) as u32,
+                check: error as u32,
+            });
+        }
+        let values = match values {
+            Outcome::Done(values) => values,
+            Outcome::Fault { page, check } => return Ok(NestedOutcome::Fault { page, check }),
+            Outcome::Large { bytes } => return Ok(NestedOutcome::Large { bytes }),
+        };
+        let written = |output: Output| {
+            // SAFETY: without an error, kernels wrote each offset; bitmaps were filled before.
+            unsafe { output.written() }
+        };
+        let offsets = self.offsets.into_iter();
+        let offsets = offsets.map(|offsets| offsets.map(written).transpose());
+        let mut valid = Vec::with_capacity(self.valid.len());
+        for ((bits, depth), set) in self.valid.into_iter().zip(self.depths).zip(own) {
+            let slots = plan.slots.get(depth).copied().unwrap_or(0);
+            valid.push((written(bits)?, slots.saturating_sub(set)));
+        }
+        Ok(NestedOutcome::Done(Leaf {
+            values,
+            offsets: offsets.collect::<Result<_>>()?,
+            slots: plan.slots,
+            valid,
+        }))
+    }
+}
