@@ -14,6 +14,7 @@
 //! | [`api`] | the functions of the driver |
 //! | [`device`] | what they all share: handles, errors, injected errors, counts |
 //! | [`memory`] | allocations, pinned and managed memory, copies |
+//! | [`pieces`] | which allocation an address is in |
 //! | [`stream`] | queues, events, the order between them |
 //! | [`kernels`] | modules, functions, launches and their limits |
 //! | [`profile`] | attributes of an sm_75, sm_80 and sm_90 |
@@ -31,5 +32,6 @@ pub mod device;
 pub mod kernels;
 pub mod memory;
 pub mod options;
+pub mod pieces;
 pub mod profile;
 pub mod stream;

@@ -1,12 +1,13 @@
 //! Memory of the device, of the host, and of both.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ops::Range;
 
 use software_cuda_ptx::{Fetched, Memory};
 
 use crate::codes::{Code, Outcome};
 use crate::device::Device;
+use crate::pieces::Pieces;
 
 /// What memory is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +52,7 @@ const LARGE: usize = 1 << 20;
 /// All memory that the driver knows.
 #[derive(Debug, Default)]
 pub struct DeviceMemory {
-    allocations: BTreeMap<usize, Allocation>,
+    allocations: Pieces,
     used: usize,
     pools: HashMap<usize, Pool>,
 }
@@ -102,21 +103,14 @@ impl DeviceMemory {
     /// How many pieces of a kind there are.
     pub fn count(&self, kind: Kind) -> usize {
         self.allocations
-            .values()
+            .iter()
             .filter(|allocation| allocation.kind == kind)
             .count()
     }
 
     /// The piece that has all these bytes, with its address.
     pub fn find(&self, address: usize, len: usize) -> Option<(usize, &Allocation)> {
-        let (base, allocation) = self.allocations.range(..=address).next_back()?;
-        (address - base <= allocation.len && len <= allocation.len - (address - base))
-            .then_some((*base, allocation))
-    }
-
-    fn in_reach(&self, address: u64, len: usize) -> Option<&Allocation> {
-        self.find(usize::try_from(address).ok()?, len)
-            .map(|(_, allocation)| allocation)
+        self.allocations.find(address, len)
     }
 
     /// Whether the host's memory there is page-locked.
@@ -127,32 +121,14 @@ impl DeviceMemory {
 
     /// Notes that bytes are written.
     pub fn mark(&mut self, address: usize, len: usize) {
-        let Some((base, _)) = self
-            .find(address, len)
-            .map(|(base, allocation)| (base, allocation.len))
-        else {
-            return;
-        };
-        if let Some(bits) = self
-            .allocations
-            .get_mut(&base)
-            .and_then(|allocation| allocation.written.as_mut())
-        {
-            for (index, mask) in bits_of(address - base..address - base + len) {
-                bits[index] |= mask;
-            }
+        if let Some((base, allocation)) = self.allocations.find_mut(address, len) {
+            allocation.mark(address - base, len);
         }
     }
 
     fn is_written(&self, address: usize, len: usize) -> bool {
-        let Some((base, allocation)) = self.find(address, len) else {
-            return false;
-        };
-        let Some(bits) = &allocation.written else {
-            return true;
-        };
-        bits_of(address - base..address - base + len)
-            .all(|(index, mask)| bits[index] & mask == mask)
+        self.find(address, len)
+            .is_some_and(|(base, allocation)| allocation.is_written(address - base, len))
     }
 
     /// Copies what is known of the bytes along with them.
@@ -173,6 +149,13 @@ impl DeviceMemory {
     }
 }
 
+/// Word and bits in it of a few bits, if they are all in one word: what kernels access.
+fn bits_of_few(start: usize, len: usize) -> Option<(usize, u64)> {
+    (len <= 8 && start % 64 + len <= 64)
+        .then(|| (start / 64, ((1u64 << len) - 1) << (start % 64)))
+        .filter(|_| len > 0)
+}
+
 /// Words and bits in them of a range of bits.
 fn bits_of(range: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
     let Range { start, end } = range;
@@ -187,8 +170,8 @@ fn bits_of(range: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
 
 impl Memory for DeviceMemory {
     fn fetch(&mut self, address: u64, len: usize) -> Option<Fetched> {
-        let allocation = self.in_reach(address, len)?;
-        let followed = allocation.written.is_some();
+        let address = usize::try_from(address).ok()?;
+        let (base, allocation) = self.allocations.find(address, len)?;
         let mut bytes = [0; 8];
         // SAFETY: all `len` bytes lie in a piece of memory that is mapped until it is taken out of the map; kernels run
         // while the device is locked, and the host has promised not to write what a kernel reads.
@@ -197,15 +180,17 @@ impl Memory for DeviceMemory {
         };
         Some(Fetched {
             value: u64::from_le_bytes(bytes),
-            written: !followed || self.is_written(address as usize, len),
+            written: allocation.is_written(address - base, len),
         })
     }
 
     fn put(&mut self, address: u64, len: usize, value: u64) -> bool {
-        let Some(allocation) = self.in_reach(address, len) else {
+        let Some((address, (base, allocation))) = usize::try_from(address)
+            .ok()
+            .and_then(|address| Some((address, self.allocations.find_mut(address, len)?)))
+        else {
             return false;
         };
-        let followed = allocation.written.is_some();
         // SAFETY: as above; the memory is writable.
         unsafe {
             std::ptr::copy_nonoverlapping(
@@ -214,10 +199,33 @@ impl Memory for DeviceMemory {
                 len.min(8),
             )
         };
-        if followed {
-            self.mark(address as usize, len);
-        }
+        allocation.mark(address - base, len);
         true
+    }
+}
+
+impl Allocation {
+    /// Notes that bytes are written.
+    fn mark(&mut self, start: usize, len: usize) {
+        if let Some(bits) = &mut self.written {
+            if let Some((index, mask)) = bits_of_few(start, len) {
+                bits[index] |= mask;
+                return;
+            }
+            for (index, mask) in bits_of(start..start + len) {
+                bits[index] |= mask;
+            }
+        }
+    }
+
+    /// Whether all these bytes have been written, as far as that is followed.
+    fn is_written(&self, start: usize, len: usize) -> bool {
+        self.written.as_ref().is_none_or(|bits| {
+            if let Some((index, mask)) = bits_of_few(start, len) {
+                return bits[index] & mask == mask;
+            }
+            bits_of(start..start + len).all(|(index, mask)| bits[index] & mask == mask)
+        })
     }
 }
 
@@ -307,12 +315,12 @@ impl Device {
         if !self
             .memory
             .allocations
-            .get(&address)
+            .get(address)
             .is_some_and(|allocation| kinds.contains(&allocation.kind))
         {
             return self.freed_wrong(address, Code::INVALID_VALUE);
         }
-        let Some(allocation) = self.memory.allocations.remove(&address) else {
+        let Some(allocation) = self.memory.allocations.remove(address) else {
             return Err(Code::INVALID_VALUE);
         };
         if matches!(allocation.kind, Kind::Device | Kind::Managed) {
@@ -331,7 +339,7 @@ impl Device {
     /// Gives memory back in the order of a stream: to its pool, if it is from one.
     pub fn free_to_pool(&mut self, address: usize) -> Outcome {
         let of = |allocation: &Allocation| (allocation.pool, allocation.len);
-        let home = self.memory.allocations.get(&address).map(of);
+        let home = self.memory.allocations.get(address).map(of);
         self.free(address, &[Kind::Device, Kind::Managed])?;
         if let Some((pool, len)) = home
             && let Some(pool) = self.memory.pools.get_mut(&pool)
@@ -346,11 +354,7 @@ impl Device {
         if address == 0 || len == 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let before = self
-            .memory
-            .allocations
-            .range(..address.saturating_add(len))
-            .next_back();
+        let before = self.memory.allocations.before(address.saturating_add(len));
         if before.is_some_and(|(base, other)| base + other.len > address) {
             return Err(Code::HOST_MEMORY_ALREADY_REGISTERED);
         }

@@ -7,6 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::ir::{Order, Space};
 
@@ -237,7 +238,26 @@ const PAGE: u64 = 256;
 /// The accesses to a memory so far, for each byte.
 #[derive(Default)]
 pub(crate) struct Shadow {
-    pages: HashMap<u64, Box<[Cell; PAGE as usize]>>,
+    pages: HashMap<u64, Box<[Cell; PAGE as usize]>, BuildHasherDefault<Mixed>>,
+}
+
+/// A hash of numbers that nobody chooses to collide.
+#[derive(Default)]
+pub(crate) struct Mixed(u64);
+
+impl Hasher for Mixed {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        let mixed = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 impl Shadow {
@@ -250,21 +270,33 @@ impl Shadow {
         now: &Now<'_>,
     ) -> Option<Clash> {
         let mut clash = None;
-        for address in address..address + len as u64 {
+        let mut rest = address..address + len as u64;
+        while !rest.is_empty() {
             let page = self
                 .pages
-                .entry(address / PAGE)
-                .or_insert_with(|| Box::new([Cell::default(); PAGE as usize]));
-            let cell = &mut page[(address % PAGE) as usize];
-            let found = if write {
-                cell.write(now)
-            } else {
-                cell.read(now)
-            };
-            clash = clash.or(found);
+                .entry(rest.start / PAGE)
+                .or_insert_with(empty_page);
+            let start = (rest.start % PAGE) as usize;
+            let end = (PAGE as usize).min(start + (rest.end - rest.start) as usize);
+            for cell in &mut page[start..end] {
+                let found = if write {
+                    cell.write(now)
+                } else {
+                    cell.read(now)
+                };
+                clash = clash.or(found);
+            }
+            rest.start += (end - start) as u64;
         }
         clash
     }
+}
+
+/// Out of line, as it goes over the stack.
+#[cold]
+#[inline(never)]
+fn empty_page() -> Box<[Cell; PAGE as usize]> {
+    Box::new([Cell::default(); PAGE as usize])
 }
 
 /// Name of a kind of memory, for messages.

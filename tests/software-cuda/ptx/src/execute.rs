@@ -1,15 +1,13 @@
 //! One instruction of one group of lanes.
 
-use std::collections::HashSet;
-
 use crate::alu;
 use crate::check::{Finding, FindingKind, Place, Shadow};
 use crate::collective::answer;
-use crate::convert::{convert, sign_extended};
 use crate::ir::{Flag, Instruction, Op, Operand, Space, Special, Type};
-use crate::launch::Launch;
+use crate::launch::{Launch, Sectors};
 use crate::memory::Memory;
 use crate::warp::{Group, Lanes, State, Warp, lanes};
+use crate::wide;
 
 /// What stops a launch.
 pub(crate) type Fault = Box<Finding>;
@@ -36,8 +34,8 @@ pub(crate) struct Block<'l, 'a, M> {
     /// How many barriers there were.
     pub(crate) epoch: u32,
     /// Sectors of global memory that were loaded, and stored to, where that is counted.
-    pub(crate) loaded: HashSet<u64>,
-    pub(crate) stored: HashSet<u64>,
+    pub(crate) loaded: Sectors,
+    pub(crate) stored: Sectors,
 }
 
 impl<'l, 'a, M: Memory> Block<'l, 'a, M> {
@@ -57,8 +55,8 @@ impl<'l, 'a, M: Memory> Block<'l, 'a, M> {
             shared_written: vec![false; len],
             shared_shadow: Shadow::default(),
             epoch: 0,
-            loaded: HashSet::new(),
-            stored: HashSet::new(),
+            loaded: Sectors::default(),
+            stored: Sectors::default(),
         }
     }
 
@@ -325,13 +323,7 @@ impl<'l, 'a, M: Memory> Block<'l, 'a, M> {
                 b,
             } => {
                 let (a, b) = (self.value(warp, frame, *a), self.value(warp, frame, *b));
-                set(
-                    warp,
-                    *dst,
-                    std::array::from_fn(|lane| {
-                        alu::binary(*f, *ty, *flush, *saturate, a[lane], b[lane])
-                    }),
-                );
+                set(warp, *dst, wide::binary(*f, *ty, *flush, *saturate, &a, &b));
             }
             Op::Ternary {
                 f,
@@ -351,9 +343,7 @@ impl<'l, 'a, M: Memory> Block<'l, 'a, M> {
                 set(
                     warp,
                     *dst,
-                    std::array::from_fn(|lane| {
-                        alu::ternary(*f, *ty, *flush, *saturate, a[lane], b[lane], c[lane])
-                    }),
+                    wide::ternary(*f, *ty, *flush, *saturate, [&a, &b, &c]),
                 );
             }
             Op::InsertBits {
@@ -412,18 +402,7 @@ impl<'l, 'a, M: Memory> Block<'l, 'a, M> {
                 src,
             } => {
                 let src = self.value(warp, frame, *src);
-                let sign = |value: u64| {
-                    if conversion.to.signed() {
-                        sign_extended(conversion.to, value) as u64
-                    } else {
-                        value
-                    }
-                };
-                set(
-                    warp,
-                    *dst,
-                    src.map(|value| sign(convert(conversion, value))),
-                );
+                set(warp, *dst, wide::converted(conversion, &src));
             }
             Op::Compare {
                 relation,
@@ -436,9 +415,7 @@ impl<'l, 'a, M: Memory> Block<'l, 'a, M> {
                 b,
             } => {
                 let (a, b) = (self.value(warp, frame, *a), self.value(warp, frame, *b));
-                let holds = mask(active, |lane| {
-                    alu::compare(*relation, *ty, *flush, a[lane], b[lane])
-                });
+                let holds = wide::compare(*relation, *ty, *flush, &a, &b);
                 let combined = |value: u32| {
                     combine.map_or(value, |(f, with)| {
                         alu::logic(f, value, flag(warp, frame, with))

@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::hash::BuildHasherDefault;
 
-use crate::check::{Checks, Finding, Findings, Shadow};
+use crate::check::{Checks, Finding, Findings, Mixed, Shadow};
 use crate::execute::{Block, Fault};
 use crate::ir::{Function, Module};
 use crate::memory::Memory;
@@ -137,6 +138,9 @@ impl std::error::Error for LaunchError {}
 /// Bytes that memory moves at a time.
 pub(crate) const SECTOR: u64 = 32;
 
+/// Numbers of them.
+pub(crate) type Sectors = HashSet<u64, BuildHasherDefault<Mixed>>;
+
 /// What all blocks of a launch share.
 pub(crate) struct Launch<'a, M> {
     pub(crate) module: &'a Module,
@@ -153,8 +157,8 @@ pub(crate) struct Launch<'a, M> {
     pub(crate) steps: u64,
     pub(crate) by_blocks: Traffic,
     /// Sectors that blocks loaded and stored to.
-    pub(crate) loaded: HashSet<u64>,
-    pub(crate) stored: HashSet<u64>,
+    pub(crate) loaded: Sectors,
+    pub(crate) stored: Sectors,
 }
 
 /// Runs a kernel to its end, or to the first fault.
@@ -225,8 +229,8 @@ pub fn launch<M: Memory>(
         random: options.schedule.random(),
         steps: 0,
         by_blocks: Traffic::default(),
-        loaded: HashSet::new(),
-        stored: HashSet::new(),
+        loaded: Sectors::default(),
+        stored: Sectors::default(),
     };
     let [x, y, z] = grid.blocks.map(u64::from);
     let order = options

@@ -47,6 +47,7 @@ mod parse;
 mod reach;
 mod schedule;
 mod warp;
+mod wide;
 
 pub use check::{Checks, Finding, FindingKind, Place};
 pub use error::{ParseError, ParseErrorKind};

@@ -7,7 +7,10 @@ use crate::execute::{Block, Fault, LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW
 use crate::ir::{Address, FRAME, Instruction, Op, Order, Space};
 use crate::launch::SECTOR;
 use crate::memory::Memory;
-use crate::warp::{Lanes, Warp, lanes};
+use crate::warp::{Warp, lanes};
+
+/// Parts of a vector, at most.
+pub(crate) const MOST_PARTS: usize = 4;
 
 /// An access of one lane.
 #[derive(Clone, Copy)]
@@ -45,33 +48,30 @@ impl<'a, M: Memory> Block<'_, 'a, M> {
                 address,
             } => {
                 let addresses = place(self, warp, address);
+                let mut loaded = [[0; 32]; MOST_PARTS];
+                let part = ty.bytes();
                 for lane in lanes(active, last_first) {
                     let reach = Reach {
-                        len: ty.bytes() * dsts.len(),
+                        len: part * dsts.len(),
                         write: false,
                         order: *order,
                         strong: *order == Order::Strong,
                         ..generic(*space, addresses[lane])
                     };
-                    self.check(warp, frame, lane, reach, instruction)?;
-                    for (index, dst) in dsts.iter().enumerate() {
-                        let value = self.fetch(
-                            warp,
-                            frame,
-                            lane,
-                            reach,
-                            index * ty.bytes(),
-                            ty.bytes(),
-                            instruction,
-                        )?;
-                        let value = if ty.signed() {
+                    self.check(warp, lane, reach, instruction)?;
+                    for (index, loaded) in loaded[..dsts.len()].iter_mut().enumerate() {
+                        let value =
+                            self.fetch(warp, frame, lane, reach, index * part, part, instruction)?;
+                        loaded[lane] = if ty.signed() {
                             sign_extended(*ty, value) as u64
                         } else {
                             value
                         };
-                        if let Some(dst) = dst {
-                            warp.frame_mut(frame).set(*dst, 1 << lane, &[value; 32]);
-                        }
+                    }
+                }
+                for (dst, loaded) in dsts.iter().zip(&loaded) {
+                    if let Some(dst) = dst {
+                        warp.frame_mut(frame).set(*dst, active, loaded);
                     }
                 }
             }
@@ -83,20 +83,21 @@ impl<'a, M: Memory> Block<'_, 'a, M> {
                 address,
             } => {
                 let addresses = place(self, warp, address);
-                let values: Vec<Lanes> = values
-                    .iter()
-                    .map(|value| self.value(warp, frame, *value))
-                    .collect();
+                let mut stored = [[0; 32]; MOST_PARTS];
+                let stored = &mut stored[..values.len()];
+                for (stored, value) in stored.iter_mut().zip(values) {
+                    *stored = self.value(warp, frame, *value);
+                }
                 for lane in lanes(active, last_first) {
                     let reach = Reach {
-                        len: ty.bytes() * values.len(),
+                        len: ty.bytes() * stored.len(),
                         write: true,
                         order: *order,
                         strong: *order == Order::Strong,
                         ..generic(*space, addresses[lane])
                     };
-                    self.check(warp, frame, lane, reach, instruction)?;
-                    for (index, value) in values.iter().enumerate() {
+                    self.check(warp, lane, reach, instruction)?;
+                    for (index, value) in stored.iter().enumerate() {
                         self.put(
                             warp,
                             frame,
@@ -121,6 +122,7 @@ impl<'a, M: Memory> Block<'_, 'a, M> {
             } => {
                 let addresses = place(self, warp, address);
                 let (a, b) = (self.value(warp, frame, *a), self.value(warp, frame, *b));
+                let mut before = [0; 32];
                 for lane in lanes(active, last_first) {
                     let reach = Reach {
                         len: ty.bytes(),
@@ -129,8 +131,9 @@ impl<'a, M: Memory> Block<'_, 'a, M> {
                         strong: true,
                         ..generic(*space, addresses[lane])
                     };
-                    self.check(warp, frame, lane, reach, instruction)?;
+                    self.check(warp, lane, reach, instruction)?;
                     let old = self.fetch(warp, frame, lane, reach, 0, ty.bytes(), instruction)?;
+                    before[lane] = old;
                     self.put(
                         warp,
                         frame,
@@ -141,9 +144,9 @@ impl<'a, M: Memory> Block<'_, 'a, M> {
                         alu::atomic(*f, *ty, old, a[lane], b[lane]),
                         instruction,
                     )?;
-                    if let Some(dst) = dst {
-                        warp.frame_mut(frame).set(*dst, 1 << lane, &[old; 32]);
-                    }
+                }
+                if let Some(dst) = dst {
+                    warp.frame_mut(frame).set(*dst, active, &before);
                 }
             }
             _ => {}
@@ -155,7 +158,6 @@ impl<'a, M: Memory> Block<'_, 'a, M> {
     fn check(
         &mut self,
         warp: &Warp,
-        _frame: usize,
         lane: usize,
         reach: Reach,
         instruction: &'a Instruction,
@@ -165,8 +167,7 @@ impl<'a, M: Memory> Block<'_, 'a, M> {
             address,
             len,
             write,
-            order,
-            strong,
+            ..
         } = reach;
         if !address.is_multiple_of(len as u64) {
             let detail = format!("{} bytes of {} memory at {address:#x}", len, name(space));
@@ -182,11 +183,25 @@ impl<'a, M: Memory> Block<'_, 'a, M> {
             // No access is longer than a sector, and none lies across two: it is aligned.
             sectors.insert(address / SECTOR);
         }
-        if !self.launch.options.checks.races
-            || !(shared || matches!(space, Space::Global | Space::Generic | Space::Constant))
+        if self.launch.options.checks.races
+            && (shared || matches!(space, Space::Global | Space::Generic | Space::Constant))
         {
-            return Ok(());
+            self.note(warp, lane, reach, instruction);
         }
+        Ok(())
+    }
+
+    /// Remembers an access, and says so if nothing orders it and one before.
+    fn note(&mut self, warp: &Warp, lane: usize, reach: Reach, instruction: &'a Instruction) {
+        let Reach {
+            space,
+            address,
+            len,
+            write,
+            order,
+            strong,
+        } = reach;
+        let shared = space == Space::Shared;
         let access = Access {
             block: self.number,
             thread: warp.number * 32 + lane as u32,
@@ -226,7 +241,6 @@ impl<'a, M: Memory> Block<'_, 'a, M> {
                 format!("{} {} memory at {address:#x}, which {other} {} in line {}, with nothing that orders the two", verb(write), name(space), verb(before_wrote), before.line)
             });
         }
-        Ok(())
     }
 
     #[allow(clippy::too_many_arguments)]

@@ -138,9 +138,15 @@ impl Warp {
         if let [group] = self.groups.as_slice() {
             return (group.state == State::Ready).then_some(0);
         }
-        let ready: Vec<usize> = (0..self.groups.len())
-            .filter(|index| self.groups[*index].state == State::Ready)
-            .collect();
+        // Each group has a lane at least.
+        let (mut ready, mut count) = ([0; 32], 0);
+        for (index, group) in self.groups.iter().enumerate() {
+            if group.state == State::Ready {
+                ready[count] = index;
+                count += 1;
+            }
+        }
+        let ready = &ready[..count];
         let favoured = ready
             .iter()
             .copied()
@@ -181,7 +187,7 @@ impl Warp {
         };
         self.favoured = lane;
         if schedule.joins() {
-            for other in ready.into_iter().rev() {
+            for other in ready.iter().copied().rev() {
                 if other != chosen
                     && self.groups[other].at == self.groups[chosen].at
                     && self.join(chosen, other)
@@ -244,7 +250,7 @@ impl Warp {
     fn merge(&mut self, into: usize, from: usize, moved: u32) {
         let (mut into, mut from) = (into, from);
         while into != from {
-            let source = self.frames[from].clone();
+            let source = std::mem::take(&mut self.frames[from]);
             let target = &mut self.frames[into];
             for lane in lanes(moved, false) {
                 for (target, source) in target.registers.iter_mut().zip(&source.registers) {
@@ -263,6 +269,7 @@ impl Warp {
             mix(&mut target.carry, source.carry);
             target.live |= moved;
             let next = target.caller.zip(source.caller);
+            self.frames[from] = source;
             self.leave(from, moved);
             match next {
                 Some((next_into, next_from)) => (into, from) = (next_into, next_from),
