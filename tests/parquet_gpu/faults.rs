@@ -1,5 +1,7 @@
 //! Calls of the driver that fail, and memory that there is not: the values, or a typed error; and nothing left.
 
+use std::iter::StepBy;
+use std::ops::RangeFrom;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -9,7 +11,7 @@ use feedwater::cuda::{Device, DeviceOptions};
 use feedwater::{Error, ErrorKind, Processor, Result};
 use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
-use software_cuda_preload::Session;
+use software_cuda_preload::{Counts, Session};
 
 use crate::cuda::{is_software, nothing_left, session};
 use crate::nested;
@@ -49,8 +51,13 @@ fn is_of_cuda(error: &Error) -> bool {
     )
 }
 
-/// Runs the scenario with a failure at each index, until it is past the end. How many of them failed.
-fn at_each_index(streams: &str, inject: impl Fn(&mut Session, u64)) -> u64 {
+/// Runs the scenario with a failure at each of the indexes, to past the end of what `counted` counts. How many of them failed.
+fn at_indexes(
+    streams: &str,
+    counted: impl Fn(&Counts) -> u64,
+    indexes: StepBy<RangeFrom<u64>>,
+    inject: impl Fn(&mut Session, u64),
+) -> u64 {
     let mut session = session(streams);
     let file = file();
     let right = by_host(&file, &whole).unwrap();
@@ -58,9 +65,9 @@ fn at_each_index(streams: &str, inject: impl Fn(&mut Session, u64)) -> u64 {
     assert!(scenario(&file).unwrap() == right);
     nothing_left(&session);
     // Threads take turns, so that the number of calls is not always the same.
-    let most = session.counts().calls - before.calls + 20;
+    let most = counted(&session.counts()) - counted(&before) + 20;
     let mut failed = 0;
-    for index in 0..most {
+    for index in indexes.take_while(|index| *index < most) {
         inject(&mut session, index);
         match scenario(&file) {
             Ok(got) => assert!(got == right, "{streams}, index {index}"),
@@ -82,9 +89,15 @@ fn an_error_at_every_call() {
     if !is_software(&session("eager")) {
         return;
     }
-    for (streams, code) in [("eager", 1), ("lazy", 700)] {
-        let failed = at_each_index(streams, |session, index| session.fail_call(index, code));
-        assert!(failed > 20, "{streams} {code}: {failed}");
+    // Every call once: every other one in each way.
+    for (first, streams, code) in [(0, "eager", 1), (1, "lazy", 700)] {
+        let failed = at_indexes(
+            streams,
+            |counts| counts.calls,
+            (first..).step_by(2),
+            |session, index| session.fail_call(index, code),
+        );
+        assert!(failed > 10, "{streams} {code}: {failed}");
     }
 }
 
@@ -94,7 +107,12 @@ fn no_memory_at_every_allocation() {
         return;
     }
     // What does not fit is decoded by the host in smaller batches, which need memory as well.
-    at_each_index("lazy", Session::fail_allocation);
+    at_indexes(
+        "lazy",
+        |counts| counts.allocations,
+        (0..).step_by(1),
+        Session::fail_allocation,
+    );
 }
 
 #[test]
