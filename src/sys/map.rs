@@ -28,7 +28,8 @@ const MAP_FROM: usize = 128 << 10;
 /// Asks for huge pages, if they are at hand, for the memory that `values` has room in. Less than one huge page: does nothing.
 ///
 /// Faults of small pages take more time than copying what is written to them. The advice stays with the memory: `values` grows
-/// without a copy only if all of it has the same.
+/// without a copy only if all of it has the same. In a virtual machine that reports free memory to its host, huge pages that nobody has
+/// used for some seconds cost more than small ones the first time.
 #[cfg_attr(not(feature = "tfrecord"), allow(dead_code))]
 pub(crate) fn prefer_huge_pages<T>(values: &mut Vec<T>) {
     let len = values.capacity().saturating_mul(size_of::<T>());
