@@ -40,6 +40,10 @@ const SMALL: u64 = 128 << 10;
 /// So much in a row makes a stream a long one.
 const LONG: u64 = 4 << 20;
 
+/// Requests above it keep a device busy by themselves, and a [`Trial`] would need more of them than most streams have: without
+/// rates they are read past the page cache, which takes less of the processor's time.
+const LARGE: u64 = 8 << 20;
+
 /// Streams through one file that are followed at once.
 const STREAMS: usize = 4;
 
@@ -223,7 +227,7 @@ impl History {
         let way = match device.rates() {
             // What is scattered is no stream.
             Some(rates) if bytes >= SMALL && (follows || bytes >= LONG) => rates.better(),
-            None if follows && run >= LONG => self.on_trial(bytes, device),
+            None if follows && run >= LONG && bytes <= LARGE => self.on_trial(bytes, device),
             _ => Way::Direct,
         };
         match way {

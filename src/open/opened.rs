@@ -32,7 +32,7 @@ use crate::version::Version;
 /// 5. What is not in the page cache is read past it, by rings, many requests in flight. So is what is there only because
 ///    the kernel reads ahead of a stream. Exceptions, which go through the page cache: ranges below 128 KiB in a row (the
 ///    kernel reads ahead of them); larger ones, on a device where streams are faster that way, which the first long stream
-///    finds out by taking turns between both; a file of which as many bytes as it has were read past the page cache, if
+///    of requests of at most 8 MiB finds out by taking turns between both; a file of which as many bytes as it has were read past the page cache, if
 ///    that is a quarter of the memory at most; and everything under [`CachePolicy::Keep`](crate::CachePolicy::Keep). For the last two, ranges
 ///    below 1 MiB that are asked for together go by rings too ([`Route::Uring`]).
 ///

@@ -25,6 +25,28 @@ pub(crate) fn page_size() -> usize {
 /// each small one would be one.
 const MAP_FROM: usize = 128 << 10;
 
+/// Asks for huge pages, if they are at hand, for the memory that `values` has room in. Less than one huge page: does nothing.
+///
+/// Faults of small pages take more time than copying what is written to them. The advice stays with the memory: `values` grows
+/// without a copy only if all of it has the same. In a virtual machine that reports free memory to its host, huge pages that nobody has
+/// used for some seconds cost more than small ones the first time.
+#[cfg_attr(not(feature = "tfrecord"), allow(dead_code))]
+pub(crate) fn prefer_huge_pages<T>(values: &mut Vec<T>) {
+    let len = values.capacity().saturating_mul(size_of::<T>());
+    if len < HUGE || !super::huge_pages_are_free(len) {
+        return;
+    }
+    let page = page_size();
+    let start = values.as_mut_ptr().cast::<u8>();
+    let before = start.addr() % page;
+    let Some(len) = (before + len).checked_next_multiple_of(page) else {
+        return;
+    };
+    // SAFETY: the allocation is mapped, and so are the pages of its first and its last byte, whoever else has a part of them;
+    // the advice changes the content of none.
+    unsafe { super::advise_huge(start.wrapping_sub(before), len) };
+}
+
 /// Page-aligned memory of its own. Its content is undefined.
 #[derive(Debug)]
 pub(crate) struct Region {
@@ -126,6 +148,50 @@ impl Drop for Region {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_that_huge_pages_are_asked_for_is_the_same_and_grows() {
+        let mut small: Vec<u64> = Vec::with_capacity(100);
+        prefer_huge_pages(&mut small);
+        prefer_huge_pages(&mut Vec::<u64>::new());
+        let mut values: Vec<u64> = Vec::with_capacity(HUGE);
+        values.extend(0..1000);
+        prefer_huge_pages(&mut values);
+        values.extend(1000..3 * HUGE as u64);
+        assert!((0..3 * HUGE as u64).eq(values));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn huge_pages_are_asked_for_all_of_the_memory() {
+        let mut values: Vec<u64> = Vec::with_capacity(HUGE);
+        prefer_huge_pages(&mut values);
+        let (start, end) = (values.as_ptr().addr(), values.as_ptr().addr() + 8 * HUGE);
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut at = 0..0;
+        for line in maps.lines() {
+            let first = line.split(' ').next().unwrap();
+            if let Some((from, to)) = first.split_once('-')
+                && let (Ok(from), Ok(to)) = (
+                    usize::from_str_radix(from, 16),
+                    usize::from_str_radix(to, 16),
+                )
+            {
+                at = from..to;
+            }
+            if first == "VmFlags:" && at.start <= start && start < at.end {
+                let is_whole = at.end >= end && line.split(' ').any(|flag| flag == "hg");
+                // A kernel without them refuses.
+                let refused = !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists();
+                assert!(
+                    is_whole || refused || !crate::sys::huge_pages_are_free(8 * HUGE),
+                    "{line}"
+                );
+                return;
+            }
+        }
+        panic!("{start:x} is mapped nowhere");
+    }
 
     #[test]
     fn sizes_and_alignment() {

@@ -28,6 +28,8 @@ pub(crate) use facts::{BlockDevice, CachedOpen, is_out_of_descriptors, is_passin
 pub(crate) use fork::Generation;
 #[cfg(all(target_os = "linux", not(feedwater_portable)))]
 pub(crate) use linux::*;
+#[cfg_attr(not(feature = "tfrecord"), allow(unused_imports))]
+pub(crate) use map::prefer_huge_pages;
 pub(crate) use map::{Region, page_size};
 #[cfg(not(all(target_os = "linux", not(feedwater_portable))))]
 pub(crate) use portable::*;

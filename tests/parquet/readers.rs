@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use feedwater::{
@@ -180,5 +181,73 @@ impl Reader for Copying {
             return Err(self.source().error(kind, reads[0].range()));
         }
         self.inner.read_now(reads)
+    }
+}
+
+/// Memory whose larger ranges come later, after a while in which more could be asked for.
+#[derive(Debug)]
+pub(crate) struct Later {
+    inner: MemoryReader,
+    asked: Arc<(Mutex<Asked>, Condvar)>,
+}
+
+/// Ranges that were asked for and have not come: now, and at most.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    now: usize,
+    pub(crate) most: usize,
+}
+
+impl Later {
+    pub(crate) fn new(file: &Bytes) -> Arc<Self> {
+        Arc::new(Later {
+            inner: MemoryReader::new(file.clone()),
+            asked: Arc::default(),
+        })
+    }
+
+    /// Ranges that were asked for and had not come, at most.
+    pub(crate) fn most(&self) -> usize {
+        self.asked.0.lock().unwrap().most
+    }
+}
+
+impl Reader for Later {
+    fn source(&self) -> &Source {
+        self.inner.source()
+    }
+
+    fn submit(&self, batch: Batch) -> Pending {
+        let (started, _, pending) = batch.start(self.inner.source());
+        for (read, ticket) in started {
+            let bytes = self.inner.read(read.range.clone()).wait().unwrap();
+            if bytes.len() <= 1 << 20 {
+                ticket.finish(Ok(Block::Host(bytes)));
+                continue;
+            }
+            let asked = self.asked.clone();
+            let others = {
+                let mut count = asked.0.lock().unwrap();
+                count.now += 1;
+                count.most = count.most.max(count.now);
+                asked.1.notify_all();
+                count.now
+            };
+            std::thread::spawn(move || {
+                let count = asked.0.lock().unwrap();
+                // Only as long as it takes those who would ask to do so.
+                let wait = Duration::from_millis(50);
+                let more = |count: &mut Asked| count.now <= others;
+                let (mut count, _) = asked.1.wait_timeout_while(count, wait, more).unwrap();
+                count.now -= 1;
+                drop(count);
+                ticket.finish(Ok(Block::Host(bytes)));
+            });
+        }
+        pending
+    }
+
+    fn read_now(&self, reads: &mut [ReadInto<'_>]) -> Result<()> {
+        read_now_by_submit(self, reads)
     }
 }

@@ -12,7 +12,7 @@ use feedwater::{ErrorKind, MemoryReader};
 use futures::StreamExt;
 
 use crate::files::{joined, oracle, properties, table, write};
-use crate::readers::{Copying, Counting, Recording};
+use crate::readers::{Copying, Counting, Later, Recording};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -101,6 +101,28 @@ fn the_window_bounds_what_was_asked_and_not_decoded() {
             most > 0 && most <= window.max(largest),
             "{most} of {window}, {largest}"
         );
+    }
+}
+
+#[test]
+fn row_groups_come_one_after_the_other_and_small_ones_together() {
+    const VALUE: usize = 1 << 20;
+    // Rows of a row group: more than what comes together, and a quarter of that.
+    for (rows, most) in [(20, 1..=2), (4, 3..=5)] {
+        let values = (0..6 * rows).map(|row| vec![row as u8; VALUE]);
+        let values = arrow::array::BinaryArray::from_iter_values(values);
+        let batch =
+            arrow::array::RecordBatch::try_from_iter([("a", Arc::new(values) as _)]).unwrap();
+        let properties = properties()
+            .set_max_row_group_row_count(Some(rows))
+            .set_compression(parquet::basic::Compression::UNCOMPRESSED)
+            .set_dictionary_enabled(false)
+            .set_statistics_enabled(parquet::file::properties::EnabledStatistics::None);
+        let file = write(&batch, properties);
+        let reader = Later::new(&file);
+        let batches = scan(reader.clone()).threads(2).batches().unwrap();
+        assert_eq!(joined(batches), batch);
+        assert!(most.contains(&reader.most()), "{} of {rows}", reader.most());
     }
 }
 

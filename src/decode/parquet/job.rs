@@ -140,6 +140,9 @@ enum Bytes {
 /// Smaller row groups are read in one go, wherever they are.
 const LEAST_PAGED: u64 = 1 << 20;
 
+/// Row groups that have no more bytes together are asked for at once.
+const TOGETHER: u64 = 16 << 20;
+
 /// What the consumer gets.
 pub(super) enum Next {
     Batch(RecordBatch),
@@ -173,6 +176,8 @@ impl Job {
                 next: vec![0; task.parts.len()],
                 submitted: 0,
                 held: 0,
+                coming: Vec::new(),
+                arrived: false,
                 at_hand: None,
                 queued: 0,
                 groups: task.plan.groups.iter().map(|_| state()).collect(),
@@ -327,11 +332,11 @@ impl Job {
                     *next += 1;
                 }
                 // The next row group is asked for while this one decodes.
-                self.submit_next(state);
+                self.submit_next(state, group);
                 return Some((group, part));
             }
             if self.fits(&state, group) {
-                self.submit_next(state);
+                self.submit_next(state, group);
                 state = self.lock();
             } else {
                 state = self
@@ -348,14 +353,38 @@ impl Job {
         state.held == 0 || state.held.saturating_add(bytes) <= self.task.window
     }
 
-    /// Asks for the bytes of the row groups that fit the window.
-    fn submit_next<'a>(&'a self, mut state: MutexGuard<'a, State>) {
+    /// Whether `group` may be asked for before it is wanted: not with many others, whose bytes would come in turns with its own, so
+    /// that none would be there before the last.
+    fn is_next(&self, state: &mut State, group: usize) -> bool {
+        let bytes = |group: usize| self.plan(group).map_or(0, GroupPlan::bytes_read);
+        let is_coming = |group: &usize| {
+            let shared = self.groups.get(*group);
+            shared.is_some_and(|shared| match shared.bytes.try_lock() {
+                Ok(bytes) => matches!(&*bytes, Bytes::Coming(pending) if !is_done(pending)),
+                // Somebody waits for it, or is just asking for it.
+                Err(_) => true,
+            })
+        };
+        let before = state.coming.len();
+        state.coming.retain(is_coming);
+        state.arrived |= state.coming.len() < before;
+        // The first is waited for, and the others are not: they only have to come before it is decoded.
+        let most = usize::from(state.arrived) + 1;
+        let coming: u64 = state.coming.iter().copied().map(bytes).sum();
+        state.coming.len() < most || coming.saturating_add(bytes(group)) <= TOGETHER
+    }
+
+    /// Asks for the bytes of the row groups up to the `wanted` one, and of some behind it, as far as they fit the window.
+    fn submit_next<'a>(&'a self, mut state: MutexGuard<'a, State>, wanted: usize) {
         loop {
             let group = state.submitted;
             let (Some(plan), Some(shared)) = (self.plan(group), self.groups.get(group)) else {
                 return;
             };
             if !self.fits(&state, group) || self.is_stopped() {
+                return;
+            }
+            if group > wanted && !self.is_next(&mut state, group) {
                 return;
             }
             let at_hand = self.is_at_hand(&mut state, plan);
@@ -368,6 +397,7 @@ impl Job {
                 return;
             }
             state.held += plan.bytes_read();
+            state.coming.push(group);
             // Locked before anybody else can know that they were asked for; submitting may copy what is in memory.
             let mut bytes = lock(&shared.bytes);
             drop(state);
@@ -415,6 +445,8 @@ impl Job {
             Ok(pieces) => {
                 let held = Held::Here(pieces);
                 *bytes = Bytes::Here(held.clone());
+                drop(bytes);
+                self.submit_next(self.lock(), group);
                 Ok(Some(held))
             }
             Err(error) => {
@@ -639,6 +671,12 @@ fn kept_of(batch: RecordBatch, kept: &Rows) -> Result<RecordBatch> {
             filter::keep(batch, bits.finish(), None)
         }
     }
+}
+
+/// Whether all reads have come to an end.
+fn is_done(pending: &Pending) -> bool {
+    let progress = pending.progress();
+    progress.reads_done == progress.reads
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

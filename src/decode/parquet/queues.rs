@@ -16,6 +16,10 @@ pub(super) struct State {
     pub(super) submitted: usize,
     /// Bytes asked for and not decoded yet.
     pub(super) held: u64,
+    /// Row groups that were asked for and, as far as is known, have not come.
+    pub(super) coming: Vec<usize>,
+    /// Whether one has come.
+    pub(super) arrived: bool,
     /// Whether bytes come at once, as far as it was tried.
     pub(super) at_hand: Option<bool>,
     /// Bytes decoded and not taken yet.

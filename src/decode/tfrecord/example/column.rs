@@ -16,6 +16,7 @@ use super::views::Views;
 use crate::format::tfrecord::example::{
     Kind, Pieces, Place, WireError, bytes_values, feature, push_floats, push_int64s, steps,
 };
+use crate::sys::prefer_huge_pages;
 
 /// Why a feature of an example does not become a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -370,8 +371,8 @@ impl Values {
     #[inline]
     fn push(&mut self, place: Place, lists: &Pieces<'_>) -> Result<(), Fault> {
         match self {
-            Values::Float32(values) => push_floats(place, lists, values)?,
-            Values::Int64(values) => push_int64s(place, lists, values)?,
+            Values::Float32(values) => grow(values, |values| push_floats(place, lists, values))?,
+            Values::Int64(values) => grow(values, |values| push_int64s(place, lists, values))?,
             Values::Int32(values, wide) => {
                 wide.clear();
                 push_int64s(place, lists, wide)?;
@@ -516,7 +517,7 @@ impl Values {
 impl Binary {
     #[inline]
     fn push(&mut self, value: &[u8]) -> Result<(), Fault> {
-        self.bytes.extend_from_slice(value);
+        grow(&mut self.bytes, |bytes| bytes.extend_from_slice(value));
         self.ends.push(self.bytes.len())
     }
 }
@@ -529,12 +530,24 @@ fn primitive<T: ArrowPrimitiveType>(
     Ok(Arc::new(PrimitiveArray::<T>::try_new(values, nulls)?))
 }
 
+/// Appends by `push`. Most of the time of copying large values goes to faults of fresh pages, unless these are huge.
+#[inline]
+fn grow<T, R>(values: &mut Vec<T>, push: impl FnOnce(&mut Vec<T>) -> R) -> R {
+    let before = values.capacity();
+    let pushed = push(values);
+    if values.capacity() != before {
+        prefer_huge_pages(values);
+    }
+    pushed
+}
+
 /// The values, with room for as many in the next batch: growing step by step would copy them again and again. What is
 /// not used of that room is never touched.
 fn take_values<T>(values: &mut Vec<T>) -> Vec<T> {
     let mut room = Vec::new();
     // Refused, it grows step by step.
     let _ = room.try_reserve_exact(values.len() + values.len() / 16);
+    prefer_huge_pages(&mut room);
     std::mem::replace(values, room)
 }
 
