@@ -85,16 +85,16 @@ fn at_indexes(
 }
 
 #[test]
-fn an_error_at_every_call() {
+fn an_error_at_every_other_call() {
     if !is_software(&session("eager")) {
         return;
     }
-    // Every call once: every other one in each way.
-    for (first, streams, code) in [(0, "eager", 1), (1, "lazy", 700)] {
+    // Every fourth call in each way: each column of both row groups makes the same ones.
+    for (first, streams, code) in [(0, "eager", 1), (2, "lazy", 700)] {
         let failed = at_indexes(
             streams,
             |counts| counts.calls,
-            (first..).step_by(2),
+            (first..).step_by(4),
             |session, index| session.fail_call(index, code),
         );
         assert!(failed > 10, "{streams} {code}: {failed}");
