@@ -67,6 +67,8 @@
 //! Where pages are is known from their headers, which are walked over for each scan. With the feature `cache`,
 //! `DeviceScan::page_lists` keeps that for the next epoch, within the bound of a `MetadataCache`.
 //!
+//! What is in the slots of nulls, Arrow leaves open: it is zero where kernels decode, and anything where the host does.
+//!
 //! # What is not read
 //! These are [`UnsupportedFeature`](crate::ErrorKind::UnsupportedFeature), with the column and the offset of the page where it
 //! is about one: encryption; the codec LZO; pages of Hadoop's LZ4 codec in several frames, of which a later one is not larger
