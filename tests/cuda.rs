@@ -30,6 +30,8 @@ mod hostile;
 mod kernels;
 #[path = "cuda/levels.rs"]
 mod levels;
+#[path = "cuda/marks.rs"]
+mod marks;
 #[path = "cuda/memory.rs"]
 mod memory;
 #[path = "cuda/modules.rs"]

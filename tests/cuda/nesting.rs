@@ -22,6 +22,15 @@ use crate::words::{KIND, Kind, Words};
 fn on_the_device(gpu: &Device, arena: &DeviceBytes, leaves: &[Nested]) -> Vec<HostLeaf> {
     let (flat, outcomes) = gpu.nested(arena, &[], leaves, u64::MAX).unwrap();
     assert!(flat.is_empty());
+    on_the_host_all(gpu, leaves, outcomes)
+}
+
+/// What it made of them, as the reference has it.
+pub(crate) fn on_the_host_all(
+    gpu: &Device,
+    leaves: &[Nested],
+    outcomes: Vec<NestedOutcome>,
+) -> Vec<HostLeaf> {
     assert_eq!(outcomes.len(), leaves.len());
     let host = |bytes: &DeviceBytes| gpu.to_host(bytes).unwrap();
     let of = |(nested, outcome): (&Nested, NestedOutcome)| {

@@ -59,6 +59,8 @@ pub struct DeviceScanReport {
     pub page_lists_walked: u64,
     /// Column chunks whose pages a cache knew (`DeviceScan::page_lists`).
     pub page_lists_known: u64,
+    /// Pages that kernels began to decode at many places at once, which a cache knew.
+    pub pages_marked: u64,
     /// The top-level columns by name.
     pub columns: Vec<DeviceColumnReport>,
 }
@@ -120,6 +122,13 @@ impl fmt::Display for DeviceScanReport {
                 "\npages of {} known before, of {} found by their headers",
                 counted(self.page_lists_known, "column chunk"),
                 self.page_lists_walked
+            )?;
+        }
+        if self.pages_marked > 0 {
+            let pages = counted(self.pages_marked, "page");
+            write!(
+                f,
+                "\n{pages} decoded from places in them that were known before"
             )?;
         }
         for column in &self.columns {

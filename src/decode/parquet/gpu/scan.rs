@@ -276,6 +276,7 @@ impl DeviceBatches {
             bytes_with_footer: done.with_footer.load(Ordering::Relaxed),
             page_lists_walked,
             page_lists_known,
+            pages_marked: groups.lists.marked(),
             columns: groups.tally().report(names),
         }
     }
