@@ -22,6 +22,8 @@ mod delta_strings;
 mod faults;
 #[path = "cuda/feed.rs"]
 mod feed;
+#[path = "cuda/few_blocks.rs"]
+mod few_blocks;
 #[path = "cuda/fork.rs"]
 mod fork;
 #[path = "cuda/hostile.rs"]

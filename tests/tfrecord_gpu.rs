@@ -16,6 +16,8 @@ mod damage;
 mod examples;
 #[path = "tfrecord_gpu/failures.rs"]
 mod failures;
+#[path = "tfrecord_gpu/few_blocks.rs"]
+mod few_blocks;
 #[path = "tfrecord_gpu/kernels.rs"]
 mod kernels;
 #[allow(dead_code)]

@@ -77,7 +77,7 @@ pub(crate) fn on_the_host_all(
 }
 
 /// Compares all leaves; those that are faults are counted.
-fn compare(gpu: &Arc<Device>, written: &Written, what: &str) -> usize {
+pub(crate) fn compare(gpu: &Arc<Device>, written: &Written, what: &str) -> usize {
     let bytes = &written.arena.bytes;
     let offset = bytes.len().next_multiple_of(256) - bytes.len();
     let there = put(gpu, bytes, offset);
