@@ -10,6 +10,8 @@ mod beside;
 mod boundaries;
 #[path = "tfrecord_gpu/corpus.rs"]
 mod corpus;
+#[path = "tfrecord_gpu/counts.rs"]
+mod counts;
 #[path = "tfrecord_gpu/damage.rs"]
 mod damage;
 #[path = "tfrecord_gpu/examples.rs"]
