@@ -478,9 +478,41 @@ impl From<Error> for io::Error {
     }
 }
 
+/// So many of something, in words: `1 page`, `2 pages`, `0 batches`.
+pub(crate) fn counted(count: u64, noun: &'static str) -> impl fmt::Display {
+    Counted { count, noun }
+}
+
+struct Counted {
+    count: u64,
+    noun: &'static str,
+}
+
+impl fmt::Display for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = match self.count {
+            1 => "",
+            _ if self.noun.ends_with("ch") || self.noun.ends_with('s') => "es",
+            _ => "s",
+        };
+        write!(f, "{} {}{plural}", self.count, self.noun)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_is_no_plural() {
+        let of = |count, noun| counted(count, noun).to_string();
+        assert_eq!(of(1, "row group"), "1 row group");
+        assert_eq!(of(0, "row group"), "0 row groups");
+        assert_eq!(
+            (of(1, "batch"), of(2, "batch")),
+            ("1 batch".into(), "2 batches".into())
+        );
+    }
 
     #[test]
     fn display_names_place_engine_and_cause() {

@@ -22,6 +22,8 @@ mod delta_strings;
 mod faults;
 #[path = "cuda/feed.rs"]
 mod feed;
+#[path = "cuda/few_blocks.rs"]
+mod few_blocks;
 #[path = "cuda/fork.rs"]
 mod fork;
 #[path = "cuda/hostile.rs"]
@@ -30,6 +32,8 @@ mod hostile;
 mod kernels;
 #[path = "cuda/levels.rs"]
 mod levels;
+#[path = "cuda/marks.rs"]
+mod marks;
 #[path = "cuda/memory.rs"]
 mod memory;
 #[path = "cuda/modules.rs"]

@@ -20,6 +20,8 @@ mod examples;
 mod faults;
 #[path = "parquet_gpu/generated.rs"]
 mod generated;
+#[path = "parquet_gpu/marks.rs"]
+mod marks;
 #[path = "parquet_gpu/mutations.rs"]
 mod mutations;
 #[path = "parquet_gpu/nested.rs"]
@@ -32,6 +34,8 @@ mod nesting;
 mod page_lists;
 #[path = "cuda/programs.rs"]
 mod programs;
+#[path = "parquet_gpu/same_files.rs"]
+mod same_files;
 #[path = "parquet_gpu/scans.rs"]
 mod scans;
 #[path = "parquet_gpu/strings.rs"]

@@ -10,12 +10,16 @@ mod beside;
 mod boundaries;
 #[path = "tfrecord_gpu/corpus.rs"]
 mod corpus;
+#[path = "tfrecord_gpu/counts.rs"]
+mod counts;
 #[path = "tfrecord_gpu/damage.rs"]
 mod damage;
 #[path = "tfrecord_gpu/examples.rs"]
 mod examples;
 #[path = "tfrecord_gpu/failures.rs"]
 mod failures;
+#[path = "tfrecord_gpu/few_blocks.rs"]
+mod few_blocks;
 #[path = "tfrecord_gpu/kernels.rs"]
 mod kernels;
 #[allow(dead_code)]

@@ -2,16 +2,20 @@
 
 use std::sync::Arc;
 
-use feedwater::cuda::columns::{Convert, Encoding, NestedOutcome, Outcome, Values};
+use feedwater::cuda::columns::{
+    Column, Convert, Encoding, Marks, NestedOutcome, Outcome, Page, Values,
+};
 use feedwater::cuda::{Device, DeviceOptions};
 
 use super::levels::{Nest, Step, Written};
-use super::pages::{Arena, Random, Shape, Style};
+use super::pages::{Arena, Random, Shape, Style, signed, varint};
 use super::words::{KIND, Kind, Words, column};
-use super::{Way, on_the_device, work};
+use super::{Way, number, on_the_device, work};
 
-/// Rows of a page. Writers make pages of 1 MiB, which is as many numbers of 8 bytes.
-const ROWS: u64 = 1 << 17;
+/// Rows of a page. Writers make pages of 1 MiB, which is as many numbers of 8 bytes. Fewer are enough to see that all of it runs.
+fn rows() -> u64 {
+    number("FEEDWATER_BENCH_ROWS", 1 << 17)
+}
 
 fn kinds() -> Vec<(&'static str, Shape)> {
     let plain = Shape {
@@ -73,7 +77,78 @@ fn kinds() -> Vec<(&'static str, Shape)> {
 }
 
 /// Strings of a page: 1 MiB of those of 16 bytes, with their lengths.
-const TEXTS: usize = 52_428;
+fn texts_of_a_page() -> usize {
+    rows() as usize * 2 / 5
+}
+
+/// A page of strings whose lengths are deltas, from 9 to 24 bytes; with `prefixes` they all begin with half of the one before, as sorted ones do.
+fn deltas_page(arena: &mut Arena, prefixes: bool, random: &mut Random) {
+    let count = texts_of_a_page();
+    let lens: Vec<i64> = (0..count).map(|_| 9 + random.below(16) as i64).collect();
+    let mut body = Vec::new();
+    let mut kept: Vec<i64> = vec![0; count];
+    if prefixes {
+        for at in 1..count {
+            // Every hundredth begins anew, from where a warp can begin.
+            if at % 100 > 0 {
+                kept[at] = lens[at].min(lens[at - 1]) / 2;
+            }
+        }
+        stream(&mut body, &kept);
+    }
+    let stored: Vec<i64> = lens
+        .iter()
+        .zip(&kept)
+        .map(|(len, kept)| len - kept)
+        .collect();
+    stream(&mut body, &stored);
+    let bytes: i64 = stored.iter().sum();
+    body.extend((0..bytes).map(|_| b'a' + random.below(26) as u8));
+    let page = Page {
+        body: arena.push(&body),
+        v1: true,
+        def_len: 0,
+        entries: count as u64,
+        nulls: None,
+        encoding: match prefixes {
+            true => Encoding::DeltaByteArray,
+            false => Encoding::DeltaLengthByteArray,
+        },
+    };
+    arena.columns.push(Column {
+        values: Values::Bytes {
+            large: false,
+            utf8: true,
+        },
+        nullable: false,
+        dictionary: None,
+        pages: vec![page],
+        convert: Convert::Same,
+    });
+}
+
+/// Numbers below 32 as DELTA_BINARY_PACKED: blocks of 128, whose deltas have 6 bits above the least.
+fn stream(out: &mut Vec<u8>, numbers: &[i64]) {
+    for number in [128, 4, numbers.len() as u64] {
+        varint(out, number);
+    }
+    signed(out, numbers[0]);
+    let deltas: Vec<i64> = numbers.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    for block in deltas.chunks(128) {
+        signed(out, -32);
+        out.extend([6; 4]);
+        for mini in block.chunks(32) {
+            let mut packed = [0u8; 24];
+            for (at, delta) in mini.iter().enumerate() {
+                for bit in 0..6 {
+                    let place = at * 6 + bit;
+                    packed[place / 8] |= (((delta + 32) >> bit & 1) as u8) << (place % 8);
+                }
+            }
+            out.extend(packed);
+        }
+    }
+}
 
 /// Strings of 16 bytes on average.
 fn texts() -> Vec<(&'static str, Kind)> {
@@ -102,7 +177,30 @@ fn texts() -> Vec<(&'static str, Kind)> {
             },
         ),
         ("dictionary of strings", dictionary),
+        (
+            "dictionary of strings, kept",
+            Kind {
+                convert: Convert::Indices { to: 4 },
+                ..dictionary
+            },
+        ),
+        (
+            "decimals of any length",
+            Kind {
+                words: Words::Short(16),
+                convert: Convert::WidenBigEndian { to: 16 },
+                ..plain
+            },
+        ),
     ]
+}
+
+/// What a page is made of.
+#[derive(Clone, Copy)]
+enum What {
+    Shape(Shape),
+    Kind(Kind),
+    Deltas(bool),
 }
 
 /// Each kind, with outputs of up to `len` bytes; `plain` makes the way that it is compared with.
@@ -113,24 +211,34 @@ pub(crate) fn columns(
     plain: &dyn Fn(u64) -> Way<'static>,
     json: &mut String,
 ) {
-    let pages = (len / (8 * ROWS)).max(1);
-    let shapes = kinds().into_iter().map(|(name, shape)| (name, Ok(shape)));
-    let texts = texts().into_iter().map(|(name, kind)| (name, Err(kind)));
-    for (name, what) in shapes.chain(texts) {
+    let pages = (len / (8 * rows())).max(1);
+    let shapes = kinds().into_iter();
+    let shapes = shapes.map(|(name, shape)| (name, What::Shape(shape)));
+    let texts = texts().into_iter();
+    let texts = texts.map(|(name, kind)| (name, What::Kind(kind)));
+    let deltas = [
+        ("strings by lengths in deltas", What::Deltas(false)),
+        ("strings that begin as others", What::Deltas(true)),
+    ];
+    for (name, what) in shapes.chain(texts).chain(deltas) {
         // One page, many times over, so that none is in a cache because of another.
         let mut arena = Arena::default();
         let random = &mut Random::new(1);
         let each = match what {
-            Ok(shape) => {
-                arena.column(shape, &[ROWS as usize], random);
+            What::Shape(shape) => {
+                arena.column(shape, &[rows() as usize], random);
                 match shape.values {
-                    Values::Boolean => ROWS / 8,
-                    _ => ROWS * 8,
+                    Values::Boolean => rows() / 8,
+                    _ => rows() * 8,
                 }
             }
-            Err(kind) => {
-                column(&mut arena, kind, &[TEXTS], random);
-                TEXTS as u64 * 16
+            What::Kind(kind) => {
+                column(&mut arena, kind, &[texts_of_a_page()], random);
+                texts_of_a_page() as u64 * 16
+            }
+            What::Deltas(prefixes) => {
+                deltas_page(&mut arena, prefixes, random);
+                texts_of_a_page() as u64 * 16
             }
         };
         let mut column = arena.columns.remove(0);
@@ -161,10 +269,28 @@ pub(crate) fn columns(
             )
         };
         let mut ways = vec![plain(output.min(len)), decode(gpu.clone(), "")];
-        if matches!(what, Ok(shape) if shape.encoding == Encoding::DeltaBinaryPacked) {
+        let has_deltas = match what {
+            What::Shape(shape) => shape.encoding == Encoding::DeltaBinaryPacked,
+            What::Kind(_) => false,
+            What::Deltas(_) => true,
+        };
+        if has_deltas {
             let options = DeviceOptions::default().tensor_sums(true);
             let other = options.open(gpu.ordinal()).unwrap();
             ways.push(decode(other, ", sums by tensor cores"));
+        }
+        // What another time found of where tiles begin.
+        let marks = |known: &[Option<Arc<Marks>>]| {
+            let (outcomes, _, marks) = gpu
+                .marked(&there, &columns, &[], u64::MAX, Some(known))
+                .unwrap();
+            assert!(matches!(outcomes[..], [Outcome::Done(_)]), "{outcomes:?}");
+            marks
+        };
+        if let [Some(known)] = &marks(&[None])[..] {
+            let known = [Some(Arc::new(known.clone()))];
+            let again = move || drop(marks(&known));
+            ways.push(Way::new(format!("{name}, tiles known from before"), again));
         }
         work("columns", output.min(len), turns, ways, json);
     }
@@ -182,15 +308,24 @@ pub(crate) fn nested(
         values: Values::Fixed { width: 8 },
         ..Shape::PLAIN
     };
-    let pages = (len / (8 * ROWS)).max(1);
+    let pages = (len / (8 * rows())).max(1);
     for (name, nest) in [
         ("lists", Nest::of(&[Step::List])),
         ("lists, nullable", Nest::lists(1)),
         ("lists in lists, nullable", Nest::lists(2)),
         ("fixed-size lists of 16", Nest::of(&[Step::Fixed(16)])),
+        (
+            "structs, nullable",
+            Nest::of(&[Step::Optional, Step::Optional]),
+        ),
+        ("strings in lists, nullable", Nest::lists(1)),
     ] {
         let mut written = Written::default();
-        written.leaf(&nest, shape, &[ROWS as usize], &mut Random::new(1));
+        let random = &mut Random::new(1);
+        match name.starts_with("strings") {
+            true => written.words(&nest, Kind { len: 21, ..KIND }, &[rows() as usize], random),
+            false => written.leaf(&nest, shape, &[rows() as usize], random),
+        }
         let mut leaf = written.leaves.remove(0);
         let page = leaf.leaf.pages.remove(0);
         let body = page.body.start as usize..page.body.end as usize;

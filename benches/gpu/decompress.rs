@@ -10,20 +10,22 @@ use feedwater::cuda::decompress::{Body, Codec};
 use super::pages::Random;
 use super::{Way, median, number, on_the_device, work};
 
-/// Bytes of a page, as writers make them.
-const PAGE: u64 = 1 << 20;
+/// Bytes of a page, as writers make them: 1 MiB. Fewer are enough to see that all of it runs.
+fn page() -> u64 {
+    number("FEEDWATER_BENCH_ROWS", 1 << 17) * 8
+}
 
 /// Sorted numbers of 8 bytes with some noise, and text of few words.
 fn contents() -> [(&'static str, Vec<u8>); 2] {
     let mut random = Random::new(1);
-    let numbers = (0..PAGE / 8).flat_map(|at| (at * 100 + random.below(64)).to_le_bytes());
+    let numbers = (0..page() / 8).flat_map(|at| (at * 100 + random.below(64)).to_le_bytes());
     let numbers = numbers.collect();
     let words = ["feed", "water", " ", "is ", "pumped", "into a ", "boiler"];
     let mut text = String::new();
-    while text.len() < PAGE as usize {
+    while text.len() < page() as usize {
         text.push_str(words[random.below(7) as usize]);
     }
-    let text = text.as_bytes()[..PAGE as usize].to_vec();
+    let text = text.as_bytes()[..page() as usize].to_vec();
     [("numbers", numbers), ("text", text)]
 }
 
@@ -76,16 +78,16 @@ pub(crate) fn decompress(
         for codec in [Codec::Snappy, Codec::Lz4] {
             let stored = stored(codec, &bytes);
             for most in [16, u64::MAX] {
-                let pages = (len / PAGE).clamp(1, most);
+                let pages = (len / page()).clamp(1, most);
                 let (mut all, mut bodies) = (Vec::new(), Vec::new());
-                for page in 0..pages {
+                for number in 0..pages {
                     let begin = all.len() as u64;
                     all.extend_from_slice(&stored);
                     bodies.push(Body {
                         source: begin..all.len() as u64,
                         plain: 0,
                         codec,
-                        target: page * PAGE..(page + 1) * PAGE,
+                        target: number * page()..(number + 1) * page(),
                         gap: 0,
                         crc: None,
                     });
@@ -93,7 +95,7 @@ pub(crate) fn decompress(
                 }
                 let read = all.len() as u64;
                 let there = on_the_device(gpu, all);
-                let output = pages * PAGE;
+                let output = pages * page();
                 let decompress = Way::new(
                     format!(
                         "{codec:?}, {content}, {pages} pages, {} MiB of them",

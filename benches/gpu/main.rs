@@ -1,8 +1,23 @@
 //! What a GPU and its link do with this crate, beside plain copies of the driver: `cargo bench --bench gpu`.
 //!
 //! Environment: `FEEDWATER_BENCH_DIR` (default: that of temporary files), `FEEDWATER_BENCH_MIB` (of the file and of the device's
-//! memory that is worked on, default 1024), `FEEDWATER_BENCH_TURNS` (default 11); `FEEDWATER_BENCH_JSON`: a file that gets one JSON object a
-//! row. Without a GPU it says why, after it has measured what the host does alone (`FEEDWATER_BENCH_PLAN_ROWS`, default 4 Mi), and ends well. On the software CUDA device it shows that it runs; its times mean nothing.
+//! memory that is worked on, default 1024), `FEEDWATER_BENCH_TURNS` (default 11), `FEEDWATER_BENCH_ROWS` (of a page of
+//! columns, default 131,072); `FEEDWATER_BENCH_JSON`: a file that gets one JSON object a
+//! row. Without a GPU it says why, after it has measured what the host does alone (`FEEDWATER_BENCH_PLAN_ROWS`, default 4 Mi), and ends well. On the software CUDA device it shows that it runs; its times mean nothing: `FEEDWATER_BENCH_MIB=1
+//! FEEDWATER_BENCH_TURNS=1 FEEDWATER_BENCH_ROWS=5000 FEEDWATER_BENCH_PLAN_ROWS=10000 tests/software-cuda/run cargo bench --bench gpu`.
+//!
+//! | rows | what they measure |
+//! |---|---|
+//! | `planning` | the host's walk over page headers and its tables, by bytes of the file; needs no GPU |
+//! | `decompression on the host` | what one thread does of the pages below; needs no GPU |
+//! | `host to device` | a file to the device through pinned memory, by blocks of several sizes |
+//! | `checksums` | kernel `crc`: many segments, and one that is put together |
+//! | `dense`, `images` | kernel `dense`: a copy, a cast, and normalised images |
+//! | `columns` | pages in the device's memory to arrays, a row for each encoding: kernels `walk`, `rle`, `fixed`, `delta`, `strings`, `delta_strings`, `scan`. With sums by tensor cores; and with what another time found of where tiles begin |
+//! | `decompress` | kernel `decompress`: Snappy and LZ4, few pages and many |
+//! | `nested` | kernel `nesting` and those of columns: lists, structs, strings in lists |
+//! | `examples …` | end to end: a TFRecord file to columns and tensors, kernels `frames`, `crc`, `example` |
+//! | `Parquet …` | end to end: a Parquet file to arrays, by each processor, and with what a cache keeps of pages |
 //!
 //! Each way runs once in every turn. The ratio is the time of the plain copy over the time of the way in the same turn, the
 //! median over the turns with the least and the most: above 1 is faster. The page cache has the file.
@@ -22,6 +37,7 @@ mod levels;
 #[allow(dead_code)]
 mod pages;
 mod planning;
+mod scans;
 mod tfrecord;
 #[path = "../../tests/cuda/words.rs"]
 #[allow(dead_code)]
@@ -149,6 +165,7 @@ fn main() {
     to_the_device(&gpu, len, turns, &mut json);
     kernels(&gpu, len, turns, &mut json);
     tfrecord::files(&gpu, len, turns, &mut json);
+    scans::files(&gpu, len, turns, &mut json);
     if let Some(path) = std::env::var_os("FEEDWATER_BENCH_JSON") {
         std::fs::write(path, json).unwrap();
     }

@@ -45,9 +45,10 @@ Options:
   --threads N      Threads that decode.
   --device DEVICE  Decode on the cpu (the default), or on the first GPU: gpu for
                    all that its kernels decode, auto for what is worth it. They
-                   decode Parquet and examples of TFRecord files. The values are
-                   the same; what was decoded by whom, and why, is written to
-                   the standard error.
+                   decode Parquet and examples of TFRecord files. OUT is the
+                   same, byte for byte, as long as the memory of the GPU is
+                   enough for two row groups; what was decoded by whom, and why,
+                   is written to the standard error.
   -h, --help       Print this and exit.
 
 Exit status: 0 if OUT was written, 1 if not, 2 for a wrong option.
@@ -146,9 +147,10 @@ fn convert(args: &Args) -> Result<(), Failure> {
     let mut writer = FileWriter::try_new(sink, &schema).map_err(|error| at(&args.output, error))?;
     for batch in table.batches {
         let batch = plain::batch(&batch?, &schema)?;
-        writer
-            .write(&batch)
-            .map_err(|error| at(&args.output, error))?;
+        for part in plain::cut(&batch) {
+            let written = part.and_then(|part| writer.write(&part));
+            written.map_err(|error| at(&args.output, error))?;
+        }
     }
     writer.finish().map_err(|error| at(&args.output, error))?;
     writer

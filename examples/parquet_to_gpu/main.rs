@@ -7,6 +7,7 @@
 //! ```
 
 use std::error::Error;
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -15,11 +16,33 @@ use arrow_schema::DataType::{
 };
 use feedwater::cuda::Device;
 use feedwater::{DeviceArray, Opened, Processor, parquet};
+use lexopt::{Arg, Parser};
+
+const HELP: &str = "\
+parquet_to_gpu: decodes a Parquet file in the memory of the first GPU
+
+Usage: parquet_to_gpu [--] FILE
+
+Prints what is read and who is to decode it; of each batch its columns, where their
+buffers are in the memory of the GPU, and what others can take: DLPack tensors and
+Arrow device arrays; and at the end who decoded what, and why. On a machine without
+a GPU: tests/software-cuda/run cargo run --example parquet_to_gpu -- FILE
+
+Options:
+  -h, --help  Print this and exit.
+";
 
 fn main() -> ExitCode {
-    let Some(path) = std::env::args_os().nth(1) else {
-        eprintln!("Usage: parquet_to_gpu FILE");
-        return ExitCode::from(2);
+    let path = match parse() {
+        Ok(Some(path)) => path,
+        Ok(None) => {
+            print!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            eprintln!("parquet_to_gpu: {error}\nUsage: parquet_to_gpu [--] FILE");
+            return ExitCode::from(2);
+        }
     };
     match run(path.as_ref()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -28,6 +51,22 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The file, or `None` if help is wanted.
+fn parse() -> Result<Option<OsString>, lexopt::Error> {
+    let mut paths = Vec::new();
+    let mut parser = Parser::from_env();
+    while let Some(arg) = parser.next()? {
+        match arg {
+            Arg::Short('h') | Arg::Long("help") => return Ok(None),
+            Arg::Value(path) => paths.push(path),
+            _ => return Err(arg.unexpected()),
+        }
+    }
+    let [path] = <[OsString; 1]>::try_from(paths)
+        .map_err(|paths| format!("one FILE is needed, {} given", paths.len()))?;
+    Ok(Some(path))
 }
 
 fn run(path: &std::path::Path) -> Result<(), Box<dyn Error>> {
@@ -43,7 +82,7 @@ fn run(path: &std::path::Path) -> Result<(), Box<dyn Error>> {
     let mut batches = scan(reader).batches()?;
     for (number, batch) in batches.by_ref().enumerate() {
         let batch = batch?;
-        println!("batch {number}: {} rows", batch.num_rows());
+        println!("batch {number}: {}", count(batch.num_rows(), "row"));
         for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
             show(field.name(), column);
         }
@@ -59,14 +98,15 @@ fn run(path: &std::path::Path) -> Result<(), Box<dyn Error>> {
 
 fn show(name: &str, column: &DeviceArray) {
     println!(
-        "  {name}: {} of {}, {} nulls, {} bytes on the device",
+        "  {name}: {} of {}, {}, {} on the device",
         column.len(),
         column.data_type(),
-        column.null_count(),
-        column.bytes()
+        count(column.null_count(), "null"),
+        count(column.bytes() as usize, "byte")
     );
     if let Some(bitmap) = column.validity() {
-        println!("    validity: {} bytes at {:p}", bitmap.len(), bitmap.ptr());
+        let bytes = count(bitmap.len(), "byte");
+        println!("    validity: {bytes} at {:p}", bitmap.ptr());
     }
     let names: &[&str] = match column.data_type() {
         Utf8 | LargeUtf8 | Binary | LargeBinary => &["offsets", "bytes"],
@@ -75,7 +115,8 @@ fn show(name: &str, column: &DeviceArray) {
         _ => &["values"],
     };
     for (buffer, name) in column.buffers().iter().zip(names) {
-        println!("    {name}: {} bytes at {:p}", buffer.len(), buffer.ptr());
+        let bytes = count(buffer.len(), "byte");
+        println!("    {name}: {bytes} at {:p}", buffer.ptr());
     }
     if let (Dictionary(..), [entries]) = (column.data_type(), column.children()) {
         show(&format!("{name}, its entries"), entries);
@@ -86,4 +127,8 @@ fn show(name: &str, column: &DeviceArray) {
         Ok(tensor) => println!("    as a tensor: {tensor:?}"),
         Err(why) => println!("    no tensor: {why}"),
     }
+}
+
+fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

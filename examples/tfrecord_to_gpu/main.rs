@@ -82,7 +82,7 @@ fn show(scan: DeviceScan) -> Result<(), Box<dyn Error>> {
 }
 
 fn print(batch: &DeviceExamples) -> Result<(), Box<dyn Error>> {
-    println!("{} examples", batch.num_rows());
+    println!("{}", count(batch.num_rows(), "example"));
     let columns = batch.columns();
     for (field, column) in columns.schema().fields().iter().zip(columns.columns()) {
         println!("  {}: {}", field.name(), described(column));
@@ -108,12 +108,20 @@ fn print(batch: &DeviceExamples) -> Result<(), Box<dyn Error>> {
 
 /// Type, nulls, and where its buffers are.
 fn described(array: &DeviceArray) -> String {
-    let mut text = format!("{}, {} nulls", array.data_type(), array.null_count());
+    let mut text = format!(
+        "{}, {}",
+        array.data_type(),
+        count(array.null_count(), "null")
+    );
     for buffer in array.buffers() {
-        text += &format!(", {} bytes at {:p}", buffer.len(), buffer.ptr());
+        text += &format!(", {} at {:p}", count(buffer.len(), "byte"), buffer.ptr());
     }
     for child in array.children() {
         text += &format!(" [{}]", described(child));
     }
     text
+}
+
+fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

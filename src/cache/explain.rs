@@ -10,6 +10,7 @@ use super::key::{Key, Kind, spelled, split};
 use super::metadata::MetadataCache;
 use super::node::{Node, Origin, Value};
 use super::root::RootState;
+use crate::error::counted;
 
 /// What a cache knows of one path, and why. Made by [`MetadataCache::explain`].
 #[non_exhaustive]
@@ -202,7 +203,9 @@ impl fmt::Display for Presence {
                 };
                 write!(
                     f,
-                    "there, since {origin} {age:?} ago; {accesses} accesses, {bytes} bytes"
+                    "there, since {origin} {age:?} ago; {}, {}",
+                    counted(u64::from(*accesses), "access"),
+                    counted(*bytes, "byte")
                 )
             }
             Presence::TooOld { age } => write!(f, "there, but too old ({age:?})"),

@@ -18,6 +18,7 @@ mod decode;
 mod delta;
 mod delta_strings;
 mod even;
+mod marks;
 #[cfg(any(test, feature = "testing"))]
 pub mod nested_reference;
 mod nesting;
@@ -29,6 +30,7 @@ pub(super) use decode::{FIXED, RLE, WALK};
 pub(super) use delta::DELTA;
 pub(super) use delta_strings::DELTA_STRINGS;
 pub use even::Uneven;
+pub use marks::{DeltaMark, DeltaMarks, LEAST_BYTES, LEAST_ROWS, Mark, Marks, PageMarks};
 pub(super) use nesting::NESTING;
 pub use nesting::{Leaf, Levels, List, Nested, NestedOutcome, Offsets, Valid};
 #[cfg_attr(not(feature = "parquet"), allow(unused_imports))]
@@ -356,6 +358,8 @@ pub mod check {
     pub const ROWS: u32 = 123;
     /// More slots than there may be.
     pub const SLOTS: u32 = 124;
+    /// A tile does not begin where it is known to from another time: that was of other bytes.
+    pub const MARKS: u32 = 125;
 
     /// Of a run: it is wanted, and the stream is at its end.
     pub const END: u32 = 1;

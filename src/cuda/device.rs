@@ -16,6 +16,9 @@ use super::stream::Stream;
 use crate::buffer::{BlockMut, DeviceBytes, Place};
 use crate::error::{Error, ErrorKind, Result};
 
+/// Blocks of a launch at most. Kernels go on where more are needed, so this bounds what a launch costs, and nothing else.
+const BLOCKS: u32 = 1 << 16;
+
 /// How a [`Device`] uses memory; the default is right for most.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -39,6 +42,9 @@ pub struct DeviceOptions {
     /// Whether the sums in pages of deltas are made by tensor cores, as far as they can. The values are the same. Default: no, as nobody has
     /// measured on a card what it gains.
     pub tensor_sums: bool,
+    /// Most blocks of a launch; kernels go on where there is more to do. For tests: with few of them, small inputs are enough for that.
+    #[doc(hidden)]
+    pub blocks: u32,
 }
 
 impl Default for DeviceOptions {
@@ -51,6 +57,7 @@ impl Default for DeviceOptions {
             pool_keep: 256 << 20,
             guard: Guard::None,
             tensor_sums: false,
+            blocks: BLOCKS,
         }
     }
 }
@@ -105,6 +112,13 @@ impl DeviceOptions {
         self
     }
 
+    #[doc(hidden)]
+    #[must_use]
+    pub fn blocks(mut self, most: u32) -> Self {
+        self.blocks = most;
+        self
+    }
+
     /// Opens a device: retains its primary context, which is that of the CUDA runtime and of cudarc, too. The first one of a process
     /// takes the driver some tenths of a second, and some hundred MiB of the device.
     ///
@@ -128,6 +142,7 @@ impl DeviceOptions {
             ring: Ring::new(context.clone(), self.pinned_block.max(1), self.pinned),
             modules: Modules::default(),
             tensor_sums: self.tensor_sums,
+            blocks: self.blocks.clamp(1, BLOCKS),
             context,
         }))
     }
@@ -173,6 +188,7 @@ pub struct Device {
     ring: Arc<Ring>,
     modules: Modules,
     tensor_sums: bool,
+    blocks: u32,
     context: Arc<Context>,
 }
 
@@ -225,6 +241,11 @@ impl Device {
     /// [`DeviceOptions::tensor_sums`].
     pub(super) fn tensor_sums(&self) -> bool {
         self.tensor_sums
+    }
+
+    /// [`DeviceOptions::blocks`].
+    pub(super) fn blocks(&self) -> u32 {
+        self.blocks
     }
 
     /// The same before it is a block.

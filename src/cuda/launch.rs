@@ -12,9 +12,6 @@ use super::modules::Family;
 use crate::buffer::{BlockMut, DeviceBytes};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Blocks of a launch at most. Kernels go on where more are needed, so this bounds what a launch costs, and nothing else.
-const BLOCKS: u64 = 1 << 16;
-
 /// Bytes of a block for what is copied to the device.
 #[cfg_attr(not(any(feature = "parquet", feature = "tfrecord")), allow(dead_code))]
 const STAGE: usize = 4 << 20;
@@ -231,7 +228,9 @@ impl<'a> Work<'a> {
         let function = module.function(kernel)?;
         let mut job = self.upload(job)?;
         let mut parameters = [ptr::from_mut(&mut job).cast::<c_void>()];
-        let blocks = threads.div_ceil(u64::from(block)).clamp(1, BLOCKS) as u32;
+        let blocks = threads
+            .div_ceil(u64::from(block))
+            .clamp(1, u64::from(self.device.blocks())) as u32;
         let stream = self.device.own();
         self.done = false;
         // SAFETY: a function of a module that the device keeps, with the one parameter that all kernels have; its size is known

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::error::Refusal;
+use crate::error::{Refusal, counted};
 
 /// The way by which a file was read or looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -84,8 +84,10 @@ impl fmt::Display for FilesReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} files, {} bytes, {} errors;",
-            self.files, self.bytes, self.errors
+            "{}, {}, {};",
+            counted(self.files, "file"),
+            counted(self.bytes, "byte"),
+            counted(self.errors, "error")
         )?;
         for way in FilesWay::ALL {
             write!(f, " {way} {}", self.by(*way))?;

@@ -10,7 +10,7 @@ use super::routes::{FileRoutes, Rules};
 use crate::backend::file::OpenFile;
 use crate::backend::memory::MemoryReader;
 use crate::backend::requests::buffered_limits;
-use crate::error::{Refusal, Result};
+use crate::error::{Refusal, Result, counted};
 use crate::reader::{
     Batch, LocalFile, Pending, ReadInto, Reader, Route, Source, Staged, StagingOptions, Transfer,
 };
@@ -178,9 +178,10 @@ impl Opened {
         devices.map(|(index, staged)| {
             let (pinned, other) = staged.staged_bytes().pinned_and_other();
             let mut ways: Vec<_> = gds::fact(&self.fronted, index).into_iter().collect();
-            ways.push(format!("{pinned} bytes through pinned memory"));
+            let (pinned, rest) = (counted(pinned, "byte"), counted(other, "byte"));
+            ways.push(format!("{pinned} through pinned memory"));
             if other > 0 {
-                ways.push(format!("{other} bytes through memory that is not pinned"));
+                ways.push(format!("{rest} through memory that is not pinned"));
             }
             let name = staged.transfer().name();
             ("to the device", format!("{name}: {}", ways.join("; ")))

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::error::Refusal;
+use crate::error::{Refusal, counted};
 use crate::reader::{CounterSnapshot, Route};
 
 /// Which routes a source can be read by, which were used, and why the others were not.
@@ -85,14 +85,14 @@ impl fmt::Display for Verdict {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} bytes", self.name, self.len)?;
+        write!(f, "{}: {}", self.name, counted(self.len, "byte"))?;
         for (name, value) in &self.facts {
             write!(f, ", {name} {value}")?;
         }
         for candidate in &self.candidates {
             write!(f, "\n  {}: ", candidate.route)?;
             match &candidate.verdict {
-                Verdict::Used => write!(f, "used, {} bytes", candidate.bytes)?,
+                Verdict::Used => write!(f, "used, {}", counted(candidate.bytes, "byte"))?,
                 verdict => write!(f, "not used: {verdict}")?,
             }
         }

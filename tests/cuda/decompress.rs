@@ -71,7 +71,7 @@ pub(crate) fn arena(pages: &[Stored], gap: u64) -> (Vec<u8>, Vec<Body>, usize) {
 }
 
 /// Compares all pages with what the host makes of them, and gives how many are right.
-fn compare(gpu: &Arc<Device>, pages: &[Stored], gap: u64, what: &str) -> usize {
+pub(crate) fn compare(gpu: &Arc<Device>, pages: &[Stored], gap: u64, what: &str) -> usize {
     let (stored, bodies, len) = arena(pages, gap);
     // What is stored ends where an allocation does, so that a read past it is one of memory that is not there.
     let offset = stored.len().next_multiple_of(256) - stored.len();

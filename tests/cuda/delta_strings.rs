@@ -434,8 +434,14 @@ fn strings_with_changed_bytes_are_read_as_the_reference_does() {
     nothing_left(&session);
 }
 
+/// A column of one encoding.
+pub(crate) fn one(arena: &mut Arena, encoding: Encoding, pages: &[usize]) {
+    let kind = Kind { encoding, ..KIND };
+    column(arena, kind, pages, &mut Random::new(6));
+}
+
 /// Pages of both encodings.
-fn few(rows: usize) -> Arena {
+pub(crate) fn few(rows: usize) -> Arena {
     let mut arena = Arena::default();
     for encoding in ENCODINGS {
         let kind = Kind {

@@ -22,6 +22,15 @@ use crate::words::{KIND, Kind, Words};
 fn on_the_device(gpu: &Device, arena: &DeviceBytes, leaves: &[Nested]) -> Vec<HostLeaf> {
     let (flat, outcomes) = gpu.nested(arena, &[], leaves, u64::MAX).unwrap();
     assert!(flat.is_empty());
+    on_the_host_all(gpu, leaves, outcomes)
+}
+
+/// What it made of them, as the reference has it.
+pub(crate) fn on_the_host_all(
+    gpu: &Device,
+    leaves: &[Nested],
+    outcomes: Vec<NestedOutcome>,
+) -> Vec<HostLeaf> {
     assert_eq!(outcomes.len(), leaves.len());
     let host = |bytes: &DeviceBytes| gpu.to_host(bytes).unwrap();
     let of = |(nested, outcome): (&Nested, NestedOutcome)| {
@@ -68,7 +77,7 @@ fn on_the_device(gpu: &Device, arena: &DeviceBytes, leaves: &[Nested]) -> Vec<Ho
 }
 
 /// Compares all leaves; those that are faults are counted.
-fn compare(gpu: &Arc<Device>, written: &Written, what: &str) -> usize {
+pub(crate) fn compare(gpu: &Arc<Device>, written: &Written, what: &str) -> usize {
     let bytes = &written.arena.bytes;
     let offset = bytes.len().next_multiple_of(256) - bytes.len();
     let there = put(gpu, bytes, offset);

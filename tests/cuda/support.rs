@@ -1,5 +1,6 @@
 //! What the tests of GPUs share.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -74,5 +75,24 @@ pub(crate) fn nothing_left(session: &Session) {
     while let Some(left) = session.counts().leaks() {
         assert!(Instant::now() < deadline, "left: {left:?}");
         std::thread::yield_now();
+    }
+}
+
+/// Holds a table of counts to the one in the repository: numbers may differ by 5 %. `FEEDWATER_WRITE_COUNTS` writes it.
+pub(crate) fn held(name: &str, table: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+    if std::env::var_os("FEEDWATER_WRITE_COUNTS").is_some() {
+        std::fs::write(&path, table).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(committed.lines().count(), table.lines().count(), "{table}");
+    for (was, is) in committed.lines().zip(table.lines()) {
+        for (was_one, is_one) in was.split('\t').zip(is.split('\t')) {
+            let near = match (was_one.parse::<f64>(), is_one.parse::<f64>()) {
+                (Ok(was), Ok(is)) => (was - is).abs() <= 0.05 * was + 0.002,
+                _ => was_one == is_one,
+            };
+            assert!(near, "was {was}\nis {is}");
+        }
     }
 }

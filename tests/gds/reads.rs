@@ -545,7 +545,7 @@ fn open_puts_cufile_in_front_of_the_way_through_the_host() {
         let said = fact(&reader.report());
         assert!(
             said.ends_with(
-                "1 reads went another way: cuFileRead failed: CUDA driver error (5011); 100000 bytes through pinned memory"
+                "1 read went another way: cuFileRead failed: CUDA driver error (5011); 100000 bytes through pinned memory"
             ),
             "{said}"
         );

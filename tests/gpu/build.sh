@@ -8,7 +8,8 @@ mkdir -p "$out"
 built() {
     cargo "$@" --message-format=json | grep -o '"executable":"[^"]*"' | tail -n 1 | cut -d '"' -f 4
 }
-for test in cuda tfrecord_gpu; do cp "$(built test --release --no-run --test "$test")" "$out/$test"; done
+for test in cuda tfrecord_gpu parquet_gpu; do cp "$(built test --release --no-run --test "$test")" "$out/$test"; done
 cp "$(built bench --no-run --bench gpu)" "$out/bench"
-strip "$out/cuda" "$out/tfrecord_gpu" "$out/bench"
-du -ch "$out/cuda" "$out/tfrecord_gpu" "$out/bench" | tail -n 1
+programs=("$out/cuda" "$out/tfrecord_gpu" "$out/parquet_gpu" "$out/bench")
+strip "${programs[@]}"
+du -ch "${programs[@]}" | tail -n 1

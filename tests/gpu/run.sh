@@ -46,8 +46,9 @@ one() {
 
 # The programs of tests that are there, and the names in one of them.
 programs=()
-for program in cuda tfrecord_gpu; do [ ! -x "$folder/$program" ] || programs+=("$program"); done
-tests() { "${prefix[@]}" "$folder/$1" --list 2>/dev/null | sed -n 's/: test$//p' | grep -E "$2" | grep -vE "${3:-^$}"; }
+for program in cuda tfrecord_gpu parquet_gpu; do [ ! -x "$folder/$program" ] || programs+=("$program"); done
+# What needs the examples, or Rust to build them, is left out.
+tests() { "${prefix[@]}" "$folder/$1" --list 2>/dev/null | sed -n 's/: test$//p' | grep -E "$2" | grep -vE '^(examples::|same_files::the_same)' | grep -vE "${3:-^$}"; }
 
 # each PART SECONDS PATTERN [NOT]: the tests of all programs with such names, each in a process of its own.
 each() {
@@ -59,6 +60,9 @@ each() {
     done
 }
 
+# Modules of tests of kernels by themselves.
+kernels='kernels|columns|delta|delta_strings|nesting|marks|few_blocks|decompress'
+
 for part in "${parts[@]}"; do
     case $part in
     environment)
@@ -66,8 +70,8 @@ for part in "${parts[@]}"; do
         [ ! -e "$folder/last.txt" ] || cp "$folder/last.txt" "$folder/environment.txt"
         ;;
     modules) each modules 60 '^modules::' ;;
-    kernels) each kernels 60 '^(kernels|columns|decompress)::' ;;
-    tests) each tests 60 . '^(modules|kernels|columns|decompress)::' ;;
+    kernels) each kernels 60 "^($kernels)::" ;;
+    tests) each tests 60 . "^(modules|$kernels)::" ;;
     sanitizer)
         if ! command -v compute-sanitizer >/dev/null; then
             echo "sanitizer: compute-sanitizer is not installed"
@@ -75,7 +79,7 @@ for part in "${parts[@]}"; do
         fi
         for tool in memcheck racecheck initcheck synccheck; do
             for program in "${programs[@]}"; do
-                for name in $(tests "$program" '^kernels::|^columns::(strings::)?(all_lengths|what_is_wrong)|^decompress::(lanes|matches|lengths)'); do
+                for name in $(tests "$program" '^kernels::|^(columns|columns::strings|delta|delta_strings|nesting)::(all_lengths|what_is_wrong)|^(marks|few_blocks)::|^decompress::(lanes|matches|lengths)'); do
                     one "$tool" "$program $name" 90 compute-sanitizer --tool "$tool" --error-exitcode 9 "$folder/$program" --exact "$name"
                 done
             done

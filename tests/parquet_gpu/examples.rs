@@ -55,7 +55,7 @@ fn what_others_can_take_is_shown() {
         "words: 100 of Dictionary(Int32, Utf8), 0 nulls, 419 bytes on the device\n",
         "  words, its entries: 3 of Utf8, 0 nulls, 19 bytes on the device\n",
         "as an ArrowDeviceArray",
-        "ids: 1 row groups by the GPU, 0 by the host",
+        "ids: 1 row group by the GPU, 0 by the host",
     ] {
         assert!(out.contains(said), "{said:?} is not in {out}");
     }

@@ -23,7 +23,7 @@ fn file(rows: usize) -> Bytes {
 }
 
 /// Rows of a scan with a cache, and what it says of itself.
-fn epoch(
+pub(crate) fn epoch(
     gpu: &Arc<Device>,
     reader: Arc<impl Reader + 'static>,
     cache: &MetadataCache,

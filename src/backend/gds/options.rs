@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cuda::Distance;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, counted};
 
 /// Whether cuFile is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -151,17 +151,21 @@ impl fmt::Display for GdsReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "cuFile ({}; drive: {}): {} reads, {} bytes",
-            self.state, self.distance, self.reads, self.bytes
+            "cuFile ({}; drive: {}): {}, {}",
+            self.state,
+            self.distance,
+            counted(self.reads, "read"),
+            counted(self.bytes, "byte")
         )?;
+        let elsewhere = counted(self.elsewhere, "read");
         match (&self.why, &self.state) {
             (_, _) if self.elsewhere == 0 => Ok(()),
             // Said already.
             (Some(why), GdsState::Off { why: off }) if why == off => {
-                write!(f, "; {} reads went another way", self.elsewhere)
+                write!(f, "; {elsewhere} went another way")
             }
             (Some(why), _) => {
-                write!(f, "; {} reads went another way: {why}", self.elsewhere)
+                write!(f, "; {elsewhere} went another way: {why}")
             }
             _ => Ok(()),
         }

@@ -5,7 +5,10 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::delta::Deltas;
+use super::delta::{self, Deltas};
+use super::marks::{
+    DeltaMarks, KNOWN_LEVELS, KNOWN_VALUES, Known, PageMarks, Prefilled, Streams, marks_of,
+};
 use super::strings::{self, hidden};
 use super::{Column, Convert, Decoded, Encoding, Outcome, Page, Values};
 use crate::buffer::DeviceBytes;
@@ -62,6 +65,10 @@ pub(super) struct Decoding<'a> {
     pub(super) entries: Option<usize>,
     /// The other way round.
     of: Option<usize>,
+    /// Where the tiles of its pages begin.
+    pub(super) known: Known,
+    /// The same, as it was found now, if that was wanted.
+    pub(super) marks: Vec<PageMarks>,
 }
 
 /// Bytes of a bitmap: whole words.
@@ -116,6 +123,8 @@ impl<'a> Decoding<'a> {
             slots,
             entries: None,
             of: None,
+            known: Known::default(),
+            marks: Vec::new(),
         })
     }
 
@@ -240,6 +249,8 @@ pub(super) struct At {
     pub(super) of: (u32, u32),
     /// Whether levels were made slots.
     pub(super) slots: bool,
+    /// What is known of its tiles, as a flag.
+    pub(super) known: u32,
     /// Bytes of levels of lists in version 2.
     pub(super) repetition: u32,
     /// Where its values are as those of PLAIN, if not in its body; else 0.
@@ -268,7 +279,10 @@ pub(super) fn describe(words: &mut Words, page: &Page, at: At) {
         .u32(nulls)
         .u32(page.v1.into())
         .u32(encoding);
-    words.u32(at.slots.into()).u32(at.repetition).u64(at.plain);
+    words
+        .u32(u32::from(at.slots) | at.known)
+        .u32(at.repetition)
+        .u64(at.plain);
 }
 
 /// Where a column is in the tables.
@@ -320,7 +334,9 @@ pub(super) fn decode(
         (&*output.column, values)
     });
     let deltas = Deltas::of(&mut work, targets)?;
-    let mut page_number = 0;
+    let (mut page_number, mut prefilled, mut flags) = (0, Prefilled::default(), 0);
+    // What is known of each page.
+    let mut known_pages = Vec::new();
     for (number, output) in outputs.iter().enumerate() {
         let error = word(0, output.of.unwrap_or(number));
         output.describe(&mut column_words, base, error, word(1, number));
@@ -333,12 +349,20 @@ pub(super) fn decode(
         }
         let (mut first, begin) = (0, tiles);
         for (of, page) in output.column.pages.iter().enumerate() {
+            let streams = Streams::of(&output.column, page, output.slots);
+            let (marks, known) = output
+                .known
+                .of_page(of, streams, page.entries.div_ceil(TILE));
+            prefilled.add(page_number + of, tiles, &marks.levels, &marks.values);
+            flags |= known;
+            known_pages.push(marks);
             let at = At {
                 arena: base,
                 first,
                 tiles,
                 of: (number as u32, output.of.map_or(of as u32, |_| u32::MAX)),
                 slots: output.slots,
+                known,
                 repetition: 0,
                 plain: deltas.plain(page_number + of),
             };
@@ -355,7 +379,15 @@ pub(super) fn decode(
     let page_table = work.upload(page_words)?;
     let columns = work.upload(column_words)?;
     let found = work.take(pages * FOUND)?;
-    let tile_table = work.take(tiles as usize * TILE_ENTRY)?;
+    let keep = outputs.iter().any(|output| output.known.is_wanted());
+    let tile_table = match keep {
+        true => work.filled(tiles as usize * TILE_ENTRY, 0)?,
+        false => work.take(tiles as usize * TILE_ENTRY)?,
+    };
+    for (offset, bytes) in &prefilled.0 {
+        // SAFETY: entries of the table that was just taken, which only this work uses.
+        unsafe { work.stage(&[bytes], tile_table + offset)? };
+    }
     let (begin, end) = (base, base + arena.len() as u64);
     let job_in = |(begin, end): (u64, u64), stage| {
         let mut job = Words::default();
@@ -372,20 +404,28 @@ pub(super) fn decode(
         let mut pages = outputs.iter().flat_map(|output| &output.column.pages);
         pages.any(|page| encodings.contains(&page.encoding))
     };
+    let mut found_deltas = delta::Tables::default();
     // SAFETY: the job is a `Job` with tables of these lengths. Pages and dictionaries are inside of the arena, which the caller holds, and
     // outputs have a place for each row, as `Column::shape` and `Decoding::new` saw to; both stay until the work is done. What
     // kernels find and lead others to is checked by `walk` and `ranks`. Without pages there is nothing to do.
     unsafe {
         if pages > 0 {
             work.launch(WALK, "walk", BLOCK, page_warps, job(0))?;
+            if flags & KNOWN_LEVELS != 0 {
+                work.launch(WALK, "walk_known", BLOCK, tile_warps, job(0))?;
+            }
             if any(|column| column.nullable) {
                 work.launch(RLE, "rle", BLOCK, tile_warps, job(0))?;
             }
             work.launch(RLE, "ranks", BLOCK, page_blocks, job(0))?;
             if has(&[Encoding::Dictionary, Encoding::Rle]) {
                 work.launch(WALK, "walk", BLOCK, page_warps, job(1))?;
+                if flags & KNOWN_VALUES != 0 {
+                    work.launch(WALK, "walk_known", BLOCK, tile_warps, job(1))?;
+                }
             }
-            deltas.launch(&mut work, || job(0), device.tensor_sums())?;
+            let tensor = device.tensor_sums();
+            found_deltas = deltas.launch(&mut work, || job(0), tensor, &known_pages, keep)?;
             if any(Column::is_fixed) {
                 work.launch(FIXED, "fixed", BLOCK, tile_blocks, job(0))?;
             }
@@ -412,7 +452,13 @@ pub(super) fn decode(
         Ok((said.collect(), more))
     };
     if !strings {
-        return found(&mut work);
+        let found = found(&mut work)?;
+        if is_noted(outputs) {
+            // SAFETY: they were to be kept, and the work is done.
+            let deltas = unsafe { deltas.marks(&mut work, found_deltas)? };
+            note_marks(&mut work, outputs, tile_table, tiles, deltas)?;
+        }
+        return Ok(found);
     }
     let tables = strings::Tables {
         job: &|| job(0),
@@ -421,11 +467,22 @@ pub(super) fn decode(
         bytes: word(2, 0),
         pages,
         tiles,
+        known: &known_pages,
+        kept: keep,
         tensor: device.tensor_sums(),
     };
     // SAFETY: the tables are those of the launches before.
     let table = unsafe { strings::find(&mut work, &tables, outputs)? };
     let (mut all, more) = found(&mut work)?;
+    if is_noted(outputs) {
+        // SAFETY: as above.
+        let deltas = unsafe {
+            let mut of = deltas.marks(&mut work, found_deltas)?;
+            of.extend(table.texts().marks(&mut work)?);
+            of
+        };
+        note_marks(&mut work, outputs, tile_table, tiles, deltas)?;
+    }
     // SAFETY: as above, and what was said of these columns.
     if unsafe { strings::copy(device, &mut work, &tables, table, outputs, &mut all, most)? } {
         for (said, again) in all.iter_mut().zip(found(&mut work)?.0) {
@@ -433,4 +490,63 @@ pub(super) fn decode(
         }
     }
     Ok((all, more))
+}
+
+/// Whether somebody wants to know where tiles of an output begin, and it has large pages.
+fn is_to_be_noted(output: &Decoding<'_>) -> bool {
+    let mut pages = output.column.pages.iter();
+    output.known.is_wanted()
+        && pages.any(|page| Streams::of(&output.column, page, output.slots).any())
+}
+
+fn is_noted(outputs: &[Decoding<'_>]) -> bool {
+    outputs.iter().any(is_to_be_noted)
+}
+
+/// Looks where the tiles of large pages begin, of columns of which that is wanted and not known; of deltas it is told, by their pages. The work
+/// is done.
+fn note_marks(
+    work: &mut Work<'_>,
+    outputs: &mut [Decoding<'_>],
+    table: u64,
+    tiles: u64,
+    mut deltas: Vec<(usize, DeltaMarks)>,
+) -> Result<()> {
+    deltas.sort_by_key(|(page, _)| *page);
+    let (mut deltas, mut page_number) = (deltas.into_iter().peekable(), 0);
+    // SAFETY: so many entries, which were filled.
+    let table = unsafe { work.look::<TILE_ENTRY>(table, tiles as usize)? };
+    let mut left = table.as_slice();
+    for output in outputs {
+        let keep = is_to_be_noted(output);
+        for page in &output.column.pages {
+            let tiles = page.entries.div_ceil(TILE) as usize;
+            let (own, others) = left.split_at(tiles.min(left.len()));
+            left = others;
+            let of_page = |(page, _): &(usize, DeltaMarks)| *page == page_number;
+            let mut streams_of = Vec::new();
+            while let Some((_, marks)) = deltas.next_if(of_page) {
+                streams_of.push(marks);
+            }
+            page_number += 1;
+            if !keep {
+                continue;
+            }
+            let streams = Streams::of(&output.column, page, output.slots);
+            let (levels, values) = match streams.levels || streams.values {
+                true => marks_of(own),
+                false => Default::default(),
+            };
+            output.marks.push(PageMarks {
+                levels: if streams.levels { levels } else { Vec::new() },
+                repeats: Vec::new(),
+                values: if streams.values { values } else { Vec::new() },
+                deltas: match streams_of.len() == streams.deltas {
+                    true => streams_of,
+                    false => Vec::new(),
+                },
+            });
+        }
+    }
+    Ok(())
 }

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::decode::TILE;
+use super::marks::{DeltaMark, DeltaMarks, PageMarks};
 use super::{Column, Convert, Encoding, Values};
 use crate::cuda::launch::{Words, Work};
 use crate::cuda::modules::Family;
@@ -157,7 +158,8 @@ impl Deltas {
         (begin < end).then_some(self.memory)
     }
 
-    /// Queues the kernels. `job` is that of the kernels of columns. Gives the address of what is found of each stream.
+    /// Queues the kernels. `job` is that of the kernels of columns; `known` has what is known of each page, or nothing. Gives where what is
+    /// found of the streams is; all of it can be looked at later if it is to be `kept`.
     ///
     /// # Safety
     /// The job has the pages that these streams are of, what was found of them up to `ranks`, and the columns whose outputs were named. Where
@@ -167,10 +169,12 @@ impl Deltas {
         work: &mut Work<'_>,
         job: impl Fn() -> Words,
         tensor: bool,
-    ) -> Result<u64> {
+        known: &[PageMarks],
+        kept: bool,
+    ) -> Result<Tables> {
         let count = self.streams.len();
         if count == 0 {
-            return Ok(0);
+            return Ok(Tables::default());
         }
         let mut table = Words::with_capacity(count * STREAM)?;
         for stream in &self.streams {
@@ -179,8 +183,28 @@ impl Deltas {
             table.u32(stream.kind as u32).u32(0);
         }
         let table = work.upload(table)?;
-        let blocks = work.scratch(count * BLOCKS)?;
-        let checkpoints = work.scratch(self.tiles as usize * CHECKPOINT)?;
+        let room = |work: &mut Work<'_>, len| match kept {
+            true => work.filled(len, 0),
+            false => work.scratch(len),
+        };
+        let blocks = room(work, count * BLOCKS)?;
+        let checkpoints = room(work, self.tiles as usize * CHECKPOINT)?;
+        let mut any = false;
+        for (number, stream) in self.streams.iter().enumerate() {
+            let of = known.get(stream.page).map(|page| &page.deltas);
+            let Some(marks) = of.and_then(|deltas| deltas.get(stream.kind.number())) else {
+                continue;
+            };
+            any = true;
+            let (ends, tiles) = (entry_of(marks), entries_of(marks));
+            let at = blocks + (number * BLOCKS) as u64;
+            let first = checkpoints + stream.tiles * CHECKPOINT as u64;
+            // SAFETY: entries of tables that were just taken, which only this work uses: one of this stream, and as many as it has tiles.
+            unsafe {
+                work.stage(&[&ends], at)?;
+                work.stage(&[&tiles], first)?;
+            }
+        }
         let emit = match tensor {
             true => "delta_emit_tensor",
             false => "delta_emit",
@@ -188,10 +212,14 @@ impl Deltas {
         let (streams, tiles) = (count as u64, self.tiles);
         for (kernel, warps) in [
             ("delta_walk", streams),
+            ("delta_known", if any { tiles } else { 0 }),
             ("delta_sums", tiles),
             ("delta_scan", streams),
             (emit, tiles),
         ] {
+            if warps == 0 && kernel == "delta_known" {
+                continue;
+            }
             let mut job = job();
             job.u64(table).u64(blocks).u64(checkpoints);
             job.u64(streams).u64(tiles);
@@ -199,6 +227,103 @@ impl Deltas {
             // kernels follow in the pages is checked by the first.
             unsafe { work.launch(DELTA, kernel, BLOCK, warps * WARP, job)? };
         }
-        Ok(blocks)
+        Ok(Tables {
+            blocks,
+            checkpoints,
+        })
     }
+
+    /// Where the tiles of each stream begin, with its page.
+    ///
+    /// # Safety
+    /// The tables are those of [`launch`](Self::launch), to be kept, and the kernels are done.
+    pub(super) unsafe fn marks(
+        &self,
+        work: &mut Work<'_>,
+        tables: Tables,
+    ) -> Result<Vec<(usize, DeltaMarks)>> {
+        if self.streams.is_empty() {
+            return Ok(Vec::new());
+        }
+        // SAFETY: so many entries, which were filled.
+        let (blocks, checkpoints) = unsafe {
+            (
+                work.look::<BLOCKS>(tables.blocks, self.streams.len())?,
+                work.look::<CHECKPOINT>(tables.checkpoints, self.tiles as usize)?,
+            )
+        };
+        let next = self.streams.iter().skip(1).map(|stream| stream.tiles);
+        let ends = next.chain([self.tiles]);
+        let streams = self.streams.iter().zip(ends).zip(&blocks);
+        let marks = streams.map(|((stream, end), blocks)| {
+            let tiles = checkpoints.get(stream.tiles as usize..end as usize);
+            let tiles = tiles.unwrap_or_default().iter();
+            let marks = DeltaMarks {
+                end: match stream.kind {
+                    Kind::Numbers => 0,
+                    Kind::Lengths | Kind::NextLengths => word(blocks, 4),
+                },
+                tiles: tiles.map(mark_of).collect(),
+            };
+            (stream.page, marks)
+        });
+        Ok(marks.collect())
+    }
+}
+
+/// Where what is found of streams is, on the device.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Tables {
+    /// Of each stream.
+    pub(super) blocks: u64,
+    checkpoints: u64,
+}
+
+impl Kind {
+    /// Which of its page's streams it is.
+    fn number(self) -> usize {
+        usize::from(matches!(self, Kind::NextLengths))
+    }
+}
+
+/// The entry of a stream of which it is known where it ends.
+fn entry_of(marks: &DeltaMarks) -> Vec<u8> {
+    let words = [0, 0, 0, 0, marks.end, 0];
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+/// The entries of its tiles. Sums are zero until somebody makes them.
+fn entries_of(marks: &DeltaMarks) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(marks.tiles.len() * CHECKPOINT);
+    for mark in &marks.tiles {
+        bytes.extend(0u64.to_ne_bytes());
+        bytes.extend(mark.least.to_ne_bytes());
+        let words = [0, mark.widths, mark.mini, mark.data, mark.skip, 0];
+        bytes.extend(words.iter().flat_map(|word: &u32| word.to_ne_bytes()));
+    }
+    bytes
+}
+
+fn mark_of(checkpoint: &[u8; CHECKPOINT]) -> DeltaMark {
+    let word = |at| word(checkpoint, at);
+    let mut least = [0; 8];
+    for (to, from) in least.iter_mut().zip(checkpoint.iter().skip(8)) {
+        *to = *from;
+    }
+    DeltaMark {
+        least: u64::from_ne_bytes(least),
+        widths: word(5),
+        mini: word(6),
+        data: word(7),
+        skip: word(8),
+    }
+}
+
+/// A word of an entry.
+fn word(entry: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    for (to, from) in word.iter_mut().zip(entry.iter().skip(at * 4)) {
+        *to = *from;
+    }
+    u32::from_ne_bytes(word)
 }

@@ -3,7 +3,8 @@
 #![allow(unsafe_code)]
 
 use super::decode::TILE;
-use super::delta::{Deltas, Kind};
+use super::delta::{Deltas, Kind, Tables};
+use super::marks::{DeltaMarks, PageMarks};
 use super::{Encoding, Page};
 use crate::cuda::frames::bytes_of;
 use crate::cuda::launch::{Words, Work};
@@ -33,6 +34,8 @@ pub(super) struct Texts {
     prefixed: bool,
     /// Once they are queued, where what is found of the streams, the pages, and their tiles are.
     tables: [u64; 3],
+    /// And where tiles of streams begin.
+    found: Tables,
 }
 
 impl Texts {
@@ -89,10 +92,12 @@ impl Texts {
         work: &mut Work<'_>,
         job: impl Fn() -> Words,
         tensor: bool,
+        (known, kept): (&[PageMarks], bool),
         strings: impl Fn(&mut Work<'_>) -> Result<Words>,
     ) -> Result<()> {
         // SAFETY: as the caller promises; the arrays for lengths were made as long.
-        let blocks = unsafe { self.streams.launch(work, job, tensor)? };
+        self.found = unsafe { self.streams.launch(work, job, tensor, known, kept)? };
+        let blocks = self.found.blocks;
         let texts = work.upload(std::mem::take(&mut self.words))?;
         let tiles = work.scratch(bytes_of(self.tiles, TEXT_TILE)?)?;
         self.tables = [blocks, texts, tiles];
@@ -107,6 +112,15 @@ impl Texts {
             unsafe { work.launch(DELTA_STRINGS, kernel, BLOCK, warps * WARP, job)? };
         }
         Ok(())
+    }
+
+    /// Where the tiles of each stream begin, with its page.
+    ///
+    /// # Safety
+    /// [`find`](Self::find) was to keep that, and is done.
+    pub(super) unsafe fn marks(&self, work: &mut Work<'_>) -> Result<Vec<(usize, DeltaMarks)>> {
+        // SAFETY: as the caller promises.
+        unsafe { self.streams.marks(work, self.found) }
     }
 
     /// Queues what makes the bytes of values that begin as the ones before, where the columns in `strings` have theirs.

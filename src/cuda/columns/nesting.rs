@@ -5,11 +5,13 @@
 #![allow(unsafe_code)]
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::decode::{
     At, BLOCK, Decoding, FOUND, PAGE, TILE, TILE_ENTRY, WARP, add_entries, bitmap_len, decode,
     describe,
 };
+use super::marks::{KNOWN_LEVELS, Known, Marks, PageMarks, Prefilled, Streams, is_large, marks_of};
 use super::{Column, Decoded, MOST, Outcome, Page, check};
 use crate::buffer::DeviceBytes;
 use crate::cuda::device::Device;
@@ -246,7 +248,31 @@ impl Device {
         nested: &[Nested],
         most: u64,
     ) -> Result<(Vec<Outcome>, Vec<NestedOutcome>)> {
+        let (flat, nested, _) = self.marked(arena, flat, nested, most, None)?;
+        Ok((flat, nested))
+    }
+
+    /// The same with what is known from another time of where tiles of large pages begin: of each column of `flat`, and then of each
+    /// leaf of `nested`. Gives that for those of which it is not known and which were decoded; `known` is `None` if nobody wants it.
+    ///
+    /// What is known is looked at, so that it may be of anything: the column is a fault then, or it makes no difference.
+    ///
+    /// # Errors
+    /// As [`columns`](Self::columns).
+    #[allow(clippy::type_complexity)]
+    pub fn marked(
+        &self,
+        arena: &DeviceBytes,
+        flat: &[Column],
+        nested: &[Nested],
+        most: u64,
+        known: Option<&[Option<Arc<Marks>>]>,
+    ) -> Result<(Vec<Outcome>, Vec<NestedOutcome>, Vec<Option<Marks>>)> {
         self.must_be_here(arena.place())?;
+        let known_of = |number: usize| Known {
+            marks: known.and_then(|known| known.get(number)?.clone()),
+            keep: known.is_some(),
+        };
         let len = arena.len() as u64;
         let flat_shapes: Vec<_> = flat.iter().map(|column| column.shape(len)).collect();
         let shapes: Vec<_> = nested.iter().map(|leaf| leaf.shape(len)).collect();
@@ -255,18 +281,27 @@ impl Device {
             .zip(&shapes)
             .filter_map(|(leaf, shape)| shape.is_ok().then_some(leaf))
             .collect();
+        let fit_known = shapes.iter().enumerate();
+        let fit_known = fit_known.filter(|(_, shape)| shape.is_ok());
+        let fit_known: Vec<Known> = fit_known
+            .map(|(number, _)| known_of(flat.len() + number))
+            .collect();
         let mut work = Work::new(self);
-        let (table, plans) = Table::of(&mut work, arena, &fit)?;
-        let flat_fit = flat.iter().zip(&flat_shapes);
-        let flat_fit = flat_fit.filter(|(_, shape)| shape.is_ok());
-        let mut outputs = flat_fit
-            .map(|(column, _)| Decoding::new(self, Cow::Borrowed(column), false))
-            .collect::<Result<Vec<_>>>()?;
+        let (table, plans, level_marks) = Table::of(&mut work, arena, &fit, &fit_known)?;
+        let mut outputs = Vec::with_capacity(flat.len() + fit.len());
+        for (number, (column, shape)) in flat.iter().zip(&flat_shapes).enumerate() {
+            if shape.is_ok() {
+                let mut output = Decoding::new(self, Cow::Borrowed(column), false)?;
+                output.known = known_of(number);
+                outputs.push(output);
+            }
+        }
         let flat_count = outputs.len();
         let mut slots = Vec::new();
-        for (nested, plan) in fit.iter().zip(&plans) {
+        for ((nested, plan), known) in fit.iter().zip(&plans).zip(&fit_known) {
             if let Ok(plan) = plan {
-                let output = Decoding::new(self, Cow::Borrowed(&plan.column), true)?;
+                let mut output = Decoding::new(self, Cow::Borrowed(&plan.column), true)?;
+                output.known = known.clone();
                 if let Some(bits) = &output.validity {
                     let len = bitmap_len(plan.column.rows()) as usize;
                     // SAFETY: it was made for as many rows, and is dropped in the order of the work.
@@ -287,43 +322,72 @@ impl Device {
             |work: &mut Work<'_>, said| table.fill(work, &fit, &plans, &slots, &bitmaps, said);
         let (found, more) = decode(self, work, arena, &mut outputs, most, more, before)?;
         let mut entries = outputs.split_off(count.min(outputs.len())).into_iter();
+        let marks = outputs.iter_mut().map(|output| {
+            let wanted = output.known.is_wanted();
+            wanted.then(|| std::mem::take(&mut output.marks))
+        });
+        let mut marks = marks.collect::<Vec<_>>().into_iter();
         let mut done = outputs.into_iter().zip(found).map(|(output, found)| {
             let entries = output.entries.and_then(|_| entries.next());
             // SAFETY: `decode` waited for the kernels, and this is what they said.
             unsafe { output.outcome(found, entries) }
         });
+        let flat_fits: Vec<bool> = flat_shapes.iter().map(|shape| shape.is_ok()).collect();
         let flat_outcomes = flat_shapes.into_iter().map(|shape| match shape {
             Err((page, check)) => Some(Ok(Outcome::Fault { page, check })),
             Ok(()) => done.next(),
         });
         let flat_outcomes = flat_outcomes.flatten().collect::<Result<Vec<_>>>()?;
+        let mut kept = Vec::with_capacity(flat.len() + nested.len());
+        for (outcome, fits) in flat_outcomes.iter().zip(flat_fits) {
+            let found = if fits { marks.next().flatten() } else { None };
+            let found = found.filter(|_| matches!(outcome, Outcome::Done(_)));
+            kept.push(found.and_then(Marks::of));
+        }
         let values = done.collect::<Result<Vec<_>>>()?;
         let (mut plans, mut slots) = (plans.into_iter(), slots.into_iter());
         let mut values = values.into_iter();
         let (errors, set) = more.split_at(live.min(more.len()));
         let (mut errors, mut set) = (errors.iter().copied(), set.iter().copied());
         let mut outcomes = Vec::with_capacity(nested.len());
+        let mut level_marks = level_marks.into_iter();
         for shape in shapes {
+            let mut found = Vec::new();
             let plan = match shape {
                 Err(fault) => Err(fault),
-                Ok(()) => plans.next().unwrap_or(Err((0, check::SHAPE))),
+                Ok(()) => {
+                    found = level_marks.next().unwrap_or_default();
+                    plans.next().unwrap_or(Err((0, check::SHAPE)))
+                }
             };
             let outcome = match plan {
                 Err((page, check)) => NestedOutcome::Fault { page, check },
-                Ok(plan) => match (slots.next(), values.next(), errors.next()) {
-                    (Some(slots), Some(values), Some(error)) => {
-                        // SAFETY: as above.
-                        unsafe { slots.outcome(plan, values, error, &mut set)? }
+                Ok(plan) => {
+                    let own = marks.next().flatten().unwrap_or_default();
+                    for (page, own) in found.iter_mut().zip(own) {
+                        page.values = own.values;
+                        page.deltas = own.deltas;
                     }
-                    _ => NestedOutcome::Fault {
-                        page: 0,
-                        check: check::SHAPE,
-                    },
-                },
+                    match (slots.next(), values.next(), errors.next()) {
+                        (Some(slots), Some(values), Some(error)) => {
+                            // SAFETY: as above.
+                            unsafe { slots.outcome(plan, values, error, &mut set)? }
+                        }
+                        _ => NestedOutcome::Fault {
+                            page: 0,
+                            check: check::SHAPE,
+                        },
+                    }
+                }
             };
+            found = match &outcome {
+                NestedOutcome::Done(_) => found,
+                _ => Vec::new(),
+            };
+            kept.push(Marks::of(found));
             outcomes.push(outcome);
         }
-        Ok((flat_outcomes, outcomes))
+        Ok((flat_outcomes, outcomes, kept))
     }
 }
 
@@ -357,11 +421,16 @@ impl Table {
         work: &mut Work<'_>,
         arena: &DeviceBytes,
         nested: &[&Nested],
-    ) -> Result<(Table, Vec<std::result::Result<Plan, (u32, u32)>>)> {
+        known: &[Known],
+    ) -> Result<(
+        Table,
+        Vec<std::result::Result<Plan, (u32, u32)>>,
+        Vec<Vec<PageMarks>>,
+    )> {
         let page_count: usize = nested.iter().map(|nested| nested.leaf.pages.len()).sum();
         if page_count == 0 {
             let none = nested.iter().map(|nested| nested.plan(u64::MAX, &[]));
-            return Ok((Table::default(), none.collect()));
+            return Ok((Table::default(), none.collect(), Vec::new()));
         }
         let base = work.reads(arena)?;
         let said = work.take((nested.len() + page_count * (COUNTS + 1)) * 8)?;
@@ -370,19 +439,26 @@ impl Table {
         let mut kinds = Words::with_capacity(nested.len() * 256)?;
         let mut pages = Words::with_capacity(page_count * PAGE)?;
         let mut nests = Words::with_capacity(nested.len() * NEST)?;
-        let mut tile_count = 0;
-        for (number, one) in nested.iter().enumerate() {
+        let (mut tile_count, mut page_number, mut flags) = (0, 0, 0);
+        let (mut tiles_known, mut repeats_known) = (Prefilled::default(), Prefilled::default());
+        for ((number, one), known) in nested.iter().enumerate().zip(known) {
             let all: Vec<u8> = (0..256u32)
                 .map(|level| one.levels.kind(level & 7, level >> 3))
                 .collect();
             kinds.bytes(&all);
             for (of, page) in one.leaf.pages.iter().enumerate() {
+                let (marks, flag) = one.known(known, of, page);
+                tiles_known.add(page_number, tile_count, &marks.levels, &[]);
+                repeats_known.add(page_number, tile_count, &marks.repeats, &[]);
+                flags |= flag;
+                page_number += 1;
                 let at = At {
                     arena: base,
                     first: 0,
                     tiles: tile_count,
                     of: (number as u32, of as u32),
                     slots: false,
+                    known: flag,
                     plain: 0,
                     repetition: one.levels.repetition.get(of).copied().unwrap_or(0),
                 };
@@ -406,11 +482,16 @@ impl Table {
         }
         let tile_bytes = |each: u64| tile_count.saturating_mul(each) as usize;
         let counts = work.take(tile_bytes(COUNTS as u64 * 8))?;
+        let keep = known.iter().any(Known::is_wanted);
+        let tile_table = |work: &mut Work<'_>| match keep {
+            true => work.filled(tile_bytes(TILE_ENTRY as u64), 0),
+            false => work.take(tile_bytes(TILE_ENTRY as u64)),
+        };
         let mut table = Table {
             pages: work.upload(pages)?,
             found: work.take(page_count * FOUND)?,
-            tiles: work.take(tile_bytes(TILE_ENTRY as u64))?,
-            repeats: work.take(tile_bytes(TILE_ENTRY as u64))?,
+            tiles: tile_table(work)?,
+            repeats: tile_table(work)?,
             levels: work.take(tile_bytes(TILE))?,
             sums: 0,
             kinds,
@@ -418,6 +499,12 @@ impl Table {
             tile_count,
             arena: (base, base + arena.len() as u64),
         };
+        for (table, known) in [(table.tiles, tiles_known), (table.repeats, repeats_known)] {
+            for (offset, bytes) in &known.0 {
+                // SAFETY: entries of a table that was just taken, which only this work uses.
+                unsafe { work.stage(&[bytes], table + offset)? };
+            }
+        }
         let nests = work.upload(nests)?;
         let totals = said + nested.len() as u64 * 8;
         let page_warps = page_count as u64 * WARP;
@@ -427,6 +514,9 @@ impl Table {
         unsafe {
             work.launch(NESTING, "nesting_walk", BLOCK, page_warps, job(&table))?;
             let warps = tile_count * WARP;
+            if flags & KNOWN_LEVELS != 0 {
+                work.launch(NESTING, "nesting_known", BLOCK, warps, job(&table))?;
+            }
             work.launch(NESTING, "nesting_levels", BLOCK, warps, job(&table))?;
             table.sums = scan::rows(work, counts, COUNTS as u64, tile_count)?;
             let numbers = (page_count * (COUNTS + 1)) as u64;
@@ -442,7 +532,52 @@ impl Table {
             let totals: Vec<_> = totals.by_ref().take(nested.leaf.pages.len()).collect();
             nested.plan(*error, &totals)
         });
-        Ok((table, plans.collect()))
+        let plans = plans.collect();
+        let marks = table.marks(work, nested, known)?;
+        Ok((table, plans, marks))
+    }
+
+    /// Where the tiles of the levels of large pages begin, of leaves of which that is wanted and not known.
+    fn marks(
+        &self,
+        work: &mut Work<'_>,
+        nested: &[&Nested],
+        known: &[Known],
+    ) -> Result<Vec<Vec<PageMarks>>> {
+        let wanted = |(nested, known): (&&Nested, &Known)| {
+            known.is_wanted() && nested.leaf.pages.iter().any(is_large)
+        };
+        let mut marks: Vec<Vec<PageMarks>> = nested
+            .iter()
+            .map(|nested| vec![PageMarks::default(); nested.leaf.pages.len()])
+            .collect();
+        if !nested.iter().zip(known).any(wanted) {
+            return Ok(marks);
+        }
+        let count = self.tile_count as usize;
+        // SAFETY: so many entries each. What kernels did not write there was zero.
+        let (tiles, repeats) = unsafe {
+            (
+                work.look::<TILE_ENTRY>(self.tiles, count)?,
+                work.look::<TILE_ENTRY>(self.repeats, count)?,
+            )
+        };
+        let (mut tiles, mut repeats) = (tiles.as_slice(), repeats.as_slice());
+        for ((nested, known), marks) in nested.iter().zip(known).zip(&mut marks) {
+            for (page, marks) in nested.leaf.pages.iter().zip(marks) {
+                let count = page.entries.div_ceil(TILE) as usize;
+                let (own, others) = tiles.split_at(count.min(tiles.len()));
+                let (own_repeats, other_repeats) = repeats.split_at(count.min(repeats.len()));
+                (tiles, repeats) = (others, other_repeats);
+                if known.is_wanted() && is_large(page) {
+                    marks.levels = marks_of(own).0;
+                    if !nested.levels.lists.is_empty() {
+                        marks.repeats = marks_of(own_repeats).0;
+                    }
+                }
+            }
+        }
+        Ok(marks)
     }
 
     /// Queues what fills the slots. `said` is the address of words: an error for each leaf of `slots`, and then a number for each of
@@ -529,6 +664,21 @@ impl Table {
 }
 
 impl Nested {
+    /// What is known of where the tiles of a page's levels begin, and the flag for it; of both kinds or of none.
+    fn known(&self, known: &Known, number: usize, page: &Page) -> (PageMarks, u32) {
+        let is_large = is_large(page);
+        let streams = Streams {
+            levels: is_large,
+            values: false,
+            deltas: 0,
+        };
+        let (marks, flags) = known.of_page(number, streams, page.entries.div_ceil(TILE));
+        match self.levels.lists.is_empty() || marks.repeats.len() == marks.levels.len() {
+            true => (marks, flags),
+            false => (PageMarks::default(), 0),
+        }
+    }
+
     /// What its levels turned out to be, by what kernels say of it, and of each page: slots of each depth, values, and where
     /// those begin.
     fn plan(&self, error: u64, totals: &[&[u64]]) -> std::result::Result<Plan, (u32, u32)> {

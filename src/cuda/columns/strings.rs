@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use super::decode::{Decoding, Said, Spot};
 use super::delta_strings::Texts;
+use super::marks::PageMarks;
 use super::{Column, Convert, Encoding, Page, Values};
 use crate::cuda::device::Device;
 use crate::cuda::frames::bytes_of;
@@ -39,6 +40,9 @@ pub(super) struct Tables<'a> {
     pub(super) bytes: u64,
     pub(super) pages: usize,
     pub(super) tiles: u64,
+    /// Where tiles of pages begin, as far as it is known, and whether it is to be kept.
+    pub(super) known: &'a [PageMarks],
+    pub(super) kept: bool,
     /// Whether tensor cores sum the deltas of lengths.
     pub(super) tensor: bool,
 }
@@ -177,10 +181,18 @@ pub(super) unsafe fn find(
         let warps = tables.pages as u64 * WARP;
         work.launch(STRINGS, "strings_walk", BLOCK, warps, job)?;
     }
+    if tables.known.iter().any(|page| !page.values.is_empty()) {
+        let job = found.job(work, tables, 0)?;
+        // SAFETY: as above; where tiles are said to begin is looked at before it is used.
+        unsafe { work.launch(STRINGS, "strings_known", BLOCK, tables.tiles * WARP, job)? };
+    }
     if !texts.is_empty() {
         let strings = |work: &mut Work<'_>| found.job(work, tables, 0);
         // SAFETY: as above: there is an end for each row of their pages.
-        unsafe { texts.find(work, tables.job, tables.tensor, strings)? };
+        unsafe {
+            let known = (tables.known, tables.kept);
+            texts.find(work, tables.job, tables.tensor, known, strings)?;
+        }
     }
     found.texts = texts;
     if each().any(|output| output.column.is_text()) {
@@ -282,6 +294,11 @@ fn keeps(outputs: &[Decoding<'_>], number: usize) -> bool {
 }
 
 impl Found {
+    /// What the lengths of values are read from, where they are deltas.
+    pub(super) fn texts(&self) -> &Texts {
+        &self.texts
+    }
+
     /// A `StringJob`. Columns are as they are now.
     fn job(&self, work: &mut Work<'_>, tables: &Tables<'_>, chunks: u64) -> Result<Words> {
         let mut words = Words::with_capacity(self.columns.len().saturating_mul(STRINGS_ENTRY))?;

@@ -33,6 +33,7 @@ enum Check {
     BEGIN = 120,
     CONTINUED = 121,
     FIXED_SIZE = 122,
+    MARKS = 125,
     // Of a run.
     END = 1,
     HEADER = 2,
@@ -47,11 +48,15 @@ enum Check {
     DELTA_WIDTH = 5,
     DELTA_SHORT = 6,
     DELTA_TEXT = 7,
+    DELTA_KNOWN = 8,
 };
 
 enum PageFlag {
     // Levels were made slots and bits of the validity bitmap: entries are slots, and values begin at `def_len`.
     SLOTS = 1,
+    // It is known from another time where the tiles begin in the levels, and in the values.
+    KNOWN_LEVELS = 2,
+    KNOWN_VALUES = 4,
 };
 
 struct Page {
@@ -100,7 +105,7 @@ struct Tile {
     u32 count;       // and its own
     u32 level_byte;  // the run that its first level is in, in the body
     u32 level_skip;  // values of that run before it
-    u32 value_byte;  // the same for its first value
+    u32 value_byte;  // the same for its first value; of TEXT in PLAIN where that begins
     u32 value_skip;
     u32 unused;
 };

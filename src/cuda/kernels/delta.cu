@@ -4,9 +4,15 @@
 // of them and notes where each 1,024 deltas begin; the sum of each 1,024; the sums of those; and the values. Sums wrap around.
 #include "delta.cuh"
 
+static __device__ bool is_at(const Cursor &cursor, const Checkpoint *checkpoint) {
+    return cursor.least == checkpoint->least && cursor.widths == checkpoint->widths && cursor.mini == checkpoint->mini &&
+           cursor.data == checkpoint->data && cursor.skip == checkpoint->skip;
+}
+
 // Walks over a stream of `count` values of a page from `at` on; `at` becomes where it ends, for LENGTHS. Gives what is wrong, or 0, the same in
-// all lanes.
-static __device__ u32 walk_blocks(const Page *page, u32 &at, u32 count, const Stream *stream, Blocks *blocks, Checkpoint *checkpoints) {
+// all lanes. What is `known` of the stream begins in its first block; the rest is for `delta_known`.
+static __device__ u32 walk_blocks(const Page *page, u32 &at, u32 count, const Stream *stream, Blocks *blocks, Checkpoint *checkpoints,
+                                  bool known) {
     const u8 *body = page->body;
     u32 lane = threadIdx.x % LANES, width = stream->width, end = page->len;
     bool whole = stream->kind != NUMBERS;
@@ -24,6 +30,14 @@ static __device__ u32 walk_blocks(const Page *page, u32 &at, u32 count, const St
         blocks->first = first;
         blocks->minis = minis;
         blocks->mini = mini;
+    }
+    if (known) {
+        Cursor cursor;
+        u32 wrong = open_block(body, at, end, minis, width, cursor);
+        if (wrong) return wrong;
+        if (!is_at(cursor, checkpoints) || (whole && blocks->end > end)) return DELTA_KNOWN;
+        at = blocks->end;
+        return 0;
     }
     while (done < deltas) {
         u64 delta;
@@ -89,17 +103,85 @@ KERNEL_WITH(delta_walk, THREADS, 6)(const DeltaJob *work) {
         Found *found = &job->found[stream->page];
         if (stream->kind == NEXT_LENGTHS) continue;
         u32 tiles = (page->entries + TILE - 1) / TILE, at = found->section, wrong = 0;
-        bool failed = found->failed;
+        // Of few values no more than the first tile is known.
+        bool failed = found->failed, known = page->flags & KNOWN_VALUES && found->values > TILE + 1;
         for (u64 next = index; next < work->stream_count; next++, stream++) {
             if (next > index && stream->kind != NEXT_LENGTHS) break;
             Checkpoint *checkpoints = work->checkpoints + stream->tiles;
-            for (u32 tile = lane; tile < tiles; tile += LANES) checkpoints[tile].stream = (u32)next;
-            if (!failed && !wrong) wrong = walk_blocks(page, at, found->values, stream, &work->blocks[next], checkpoints);
+            for (u32 tile = lane; tile < tiles; tile += LANES) {
+                checkpoints[tile].stream = (u32)next;
+                checkpoints[tile].wrong = 0;
+            }
+            if (!failed && !wrong) wrong = walk_blocks(page, at, found->values, stream, &work->blocks[next], checkpoints, known);
         }
         __syncwarp();
         if (wrong && lane == 0) {
             found->failed = 1;
             report(&job->columns[page->column], page, DELTA | wrong);
+        }
+    }
+}
+
+// Goes over `count` deltas from the cursor on, which becomes where the next one is. Gives what is wrong, or 0.
+static __device__ u32 walk_deltas(const u8 *body, u32 end, const Blocks *blocks, u32 width, u32 count, Cursor &cursor) {
+    u32 minis = blocks->minis, mini = blocks->mini;
+    for (u32 done = 0; done < count;) {
+        if (cursor.mini == minis) {
+            u32 wrong = open_block(body, cursor.data, end, minis, width, cursor);
+            if (wrong) return wrong;
+        }
+        u32 bits = body[cursor.widths + cursor.mini], taken = least(mini - cursor.skip, count - done);
+        if (bits > width * 8) return DELTA_WIDTH;
+        u64 size = (u64)bits * (mini / 8);
+        if (cursor.data + ((u64)bits * (cursor.skip + taken) + 7) / 8 > end) return DELTA_SHORT;
+        done += taken;
+        cursor.skip += taken;
+        if (cursor.skip < mini) break;
+        // Of numbers, the last block may be cut.
+        cursor.data = (u32)(cursor.data + size < end ? cursor.data + size : end);
+        cursor.mini++;
+        cursor.skip = 0;
+    }
+    return 0;
+}
+
+// What is wrong with a tile of which it is known where it begins: it has to end where the next one begins, or the stream is known to end.
+static __device__ u32 known_tile(const Page *page, const Stream *stream, const Blocks *blocks, const Checkpoint *checkpoint, u32 values,
+                                 u32 number) {
+    const u8 *body = page->body;
+    u32 end = page->len, minis = blocks->minis, deltas = values - 1, first = number * TILE;
+    Cursor cursor = {checkpoint->least, checkpoint->widths, checkpoint->mini, checkpoint->data, checkpoint->skip};
+    if (cursor.widths > end || minis > end - cursor.widths || cursor.mini >= minis || cursor.data > end || cursor.skip >= blocks->mini)
+        return DELTA_KNOWN;
+    u32 count = least(deltas - first, TILE);
+    u32 wrong = walk_deltas(body, end, blocks, stream->width, count, cursor);
+    if (wrong) return wrong;
+    if (first + count < deltas) {
+        if (cursor.mini == minis) wrong = open_block(body, cursor.data, end, minis, stream->width, cursor);
+        if (wrong) return wrong;
+        return is_at(cursor, checkpoint + 1) ? 0 : DELTA_KNOWN;
+    }
+    if (stream->kind == NUMBERS) return 0;
+    u64 after = cursor.data;
+    if (cursor.skip) after += (u64)body[cursor.widths + cursor.mini] * (blocks->mini / 8);
+    if (after > end) return DELTA_SHORT;
+    return after == blocks->end ? 0 : DELTA_KNOWN;
+}
+
+// Streams of which it is known where their tiles begin, a warp for each tile.
+KERNEL_WITH(delta_known, THREADS, 6)(const DeltaJob *work) {
+    u64 warps = thread_count() / LANES;
+    for (u64 index = thread_number() / LANES; index < work->checkpoint_count; index += warps) {
+        Checkpoint *checkpoint = &work->checkpoints[index];
+        const Stream *stream = &work->streams[checkpoint->stream];
+        const Page *page = &work->job.pages[stream->page];
+        const Found *found = &work->job.found[stream->page];
+        u32 number = (u32)(index - stream->tiles), values = found->values;
+        if (found->failed || !(page->flags & KNOWN_VALUES) || values <= TILE + 1 || number * TILE >= values - 1) continue;
+        u32 wrong = known_tile(page, stream, &work->blocks[checkpoint->stream], checkpoint, values, number);
+        if (wrong && threadIdx.x % LANES == 0) {
+            checkpoint->wrong = 1;
+            report(&work->job.columns[page->column], page, DELTA | wrong);
         }
     }
 }
@@ -122,7 +204,7 @@ static __device__ bool open_part(const DeltaJob *work, u64 index, Part &part) {
     part.blocks = &work->blocks[checkpoint->stream];
     part.page = &work->job.pages[part.stream->page];
     const Found *found = &work->job.found[part.stream->page];
-    if (found->failed) return false;
+    if (found->failed || checkpoint->wrong) return false;
     part.first = (u32)(index - part.stream->tiles) * TILE;
     if (part.first >= found->values) return false;
     u32 left = found->values - part.first;
@@ -271,12 +353,25 @@ static __device__ void emit(const DeltaJob *work, u64 index, Part &part) {
     }
 }
 
+// Of a tile that is wrong the values are zeros, so that there are some.
+static __device__ void no_values(const DeltaJob *work, u64 index, const Part &part) {
+    const Found *found = &work->job.found[part.stream->page];
+    u32 first = (u32)(index - part.stream->tiles) * TILE;
+    if (!work->checkpoints[index].wrong || found->failed || first >= found->values) return;
+    u32 *words = (u32 *)part.stream->values + (u64)first * (part.stream->width / 4);
+    u32 count = least(found->values - first, TILE) * (part.stream->width / 4);
+    for (u32 i = threadIdx.x % LANES; i < count; i += LANES) words[i] = 0;
+}
+
 template <bool PRODUCTS>
 static __device__ void emit_all(const DeltaJob *work) {
     u64 warps = thread_count() / LANES;
     for (u64 index = thread_number() / LANES; index < work->checkpoint_count; index += warps) {
         Part part;
-        if (!open_part(work, index, part)) continue;
+        if (!open_part(work, index, part)) {
+            no_values(work, index, part);
+            continue;
+        }
         if (part.stream->width == 4)
             emit<u32, PRODUCTS>(work, index, part);
         else

@@ -40,7 +40,7 @@ struct Checkpoint {
     u32 mini;    // the miniblock, in the block
     u32 data;    // and where it begins in the body
     u32 skip;    // deltas of the miniblock before the tile
-    u32 unused;
+    u32 wrong;   // `delta_known`: nobody reads on from here
 };
 
 struct DeltaJob {
@@ -84,6 +84,17 @@ struct Cursor {
     u32 data;
     u32 skip;
 };
+
+// The beginning of a block at `at`: the cursor goes to its first delta. Gives what is wrong, or 0.
+static __device__ u32 open_block(const u8 *body, u32 at, u32 end, u32 minis, u32 width, Cursor &cursor) {
+    if (!read_signed(body, at, end, cursor.least) || minis > end - at) return DELTA_HEADER;
+    if (!fits(cursor.least, width)) return DELTA_RANGE;
+    cursor.widths = at;
+    cursor.mini = 0;
+    cursor.data = at + minis;
+    cursor.skip = 0;
+    return 0;
+}
 
 // Goes on to the next block, if this one is at its end. `walk` has been there.
 static __device__ void next_block(const u8 *body, u32 end, const Blocks *blocks, Cursor &cursor) {

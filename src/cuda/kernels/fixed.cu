@@ -88,7 +88,7 @@ static __device__ bool copy_words(const Job *job, u64 from, u8 *output, u32 coun
     const u32 *source = (const u32 *)word;
     u32 *target = (u32 *)output;
 #pragma unroll 8
-    for (u32 i = threadIdx.x; i < count; i += THREADS) target[i] = __funnelshift_r(source[i], source[i + 1], shift);
+    for (u32 i = threadIdx.x; i < count; i += THREADS) target[i] = shift ? __funnelshift_r(source[i], source[i + 1], shift) : source[i];
     return true;
 }
 

@@ -96,6 +96,7 @@ static __device__ u32 walk_both(const Page *page, const Nest *nest, Found *found
         found->levels = end;
         found->end = rep_end;
     }
+    if (page->flags & KNOWN_LEVELS) return 0;
     // First those of lists.
 #pragma unroll 1
     for (u32 stream = nest->lists ? 0 : 1; stream < 2; stream++) {
@@ -123,6 +124,32 @@ KERNEL(nesting_walk, THREADS)(const NestJob *nested) {
             job->found[index].failed = wrong != 0;
             if (wrong) report_nest(nest, page, wrong);
         }
+    }
+}
+
+// Pages of which it is known where the levels of each tile begin, as in `walk`: a warp for each tile.
+KERNEL_WITH(nesting_known, THREADS, 6)(const NestJob *nested) {
+    const Job *job = &nested->job;
+    for (u32 index = warp_number(); index < (u32)job->tile_count; index += warp_count()) {
+        const Tile *tile = &job->tiles[index];
+        const Page *page = &job->pages[tile->page];
+        const Found *found = &job->found[tile->page];
+        const Nest *nest = &nested->nests[page->column];
+        if (!(page->flags & KNOWN_LEVELS) || found->failed) continue;
+        u32 number = index - (u32)page->tiles, tile_count = (page->entries + TILE - 1) / TILE, wrong = 0;
+        bool is_last = number + 1 == tile_count;
+#pragma unroll 1
+        for (u32 stream = nest->lists ? 0 : 1; stream < 2 && !wrong; stream++) {
+            u32 begin = stream ? (page->v1 ? found->end + 4 : page->rep_len) : (page->v1 ? 4 : 0), after;
+            u32 end = stream ? found->levels : found->end, bits = stream ? nest->def_bits : nest->rep_bits;
+            const Tile *own = stream ? tile : &nested->repeats[index];
+            wrong = known_levels(page->body, own, number == 0, is_last, begin, end, bits, rows_of(page, number), after);
+            if (wrong && wrong != MARKS)
+                wrong |= stream ? LEVELS : REPEATS;
+            else if (!wrong && !stream && is_last && after < end)
+                wrong = REPEATS_REST;
+        }
+        if (wrong && threadIdx.x % LANES == 0) report_nest(nest, page, wrong);
     }
 }
 

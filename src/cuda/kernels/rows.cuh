@@ -11,8 +11,8 @@ struct Rows {
 
 // Unpacks `count` values from the tile's first on, by all threads of the block.
 static __device__ void unpack(const Job *job, const Page *page, const Found *found, const Tile *tile, u32 *values) {
-    u32 at = tile->value_byte, skip = tile->value_skip, count = tile->count;
-    for (u32 done = 0; done < count;) {
+    u32 at = tile->value_byte, skip = tile->value_skip, count = tile->count, done = 0;
+    while (done < count) {
         Run run;
         // `walk` has been here.
         if (read_run(page->body, at, found->end, found->bits, run)) break;
@@ -26,6 +26,8 @@ static __device__ void unpack(const Job *job, const Page *page, const Found *fou
         skip = 0;
         at = (u32)(run.next < found->end ? run.next : found->end);
     }
+    // Of what `walk_known` found wrong, where nobody takes the page any more.
+    for (u32 i = done + threadIdx.x; i < count; i += THREADS) values[i] = 0;
 }
 
 // Fills `Rows` for a tile. The block is in step before, and after.

@@ -69,6 +69,16 @@ WIDE_KERNEL(strings_walk)(const StringJob *strings) {
         Found *found = &job->found[index];
         if (!is_text(column) || page->encoding != PLAIN || found->failed) continue;
         Source *source = &strings->sources[index];
+        if (page->flags & KNOWN_VALUES && found->values) {
+            if (threadIdx.x % LANES != 0) continue;
+            source->start = found->section;
+            // There is no room for more ends than lengths fit.
+            if (found->values > (page->len - found->section) / 4) {
+                found->failed = 1;
+                report(column, page, VALUES_LENGTH);
+            }
+            continue;
+        }
         bool wrong = walk_lengths(job, page->body, found->section, page->len, found->values, source->ends,
                                   windows[threadIdx.x / LANES]);
         __syncwarp();
@@ -83,6 +93,33 @@ WIDE_KERNEL(strings_walk)(const StringJob *strings) {
             else
                 report(column, page, VALUES_LENGTH);
         }
+    }
+}
+
+// PLAIN pages of which it is known where the values of each tile begin, a warp for each tile. They have to end where those of the next one
+// begin, so that all are those that a walk from the first one on finds.
+WIDE_KERNEL(strings_known)(const StringJob *strings) {
+    __shared__ u32 windows[WARPS][WINDOW];
+    const Job *job = &strings->job;
+    u64 warps = thread_count() / LANES;
+    for (u64 index = thread_number() / LANES; index < job->tile_count; index += warps) {
+        const Tile *tile = &job->tiles[index];
+        const Page *page = &job->pages[tile->page];
+        const Column *column = &job->columns[page->column];
+        const Found *found = &job->found[tile->page];
+        if (!is_text(column) || page->encoding != PLAIN || found->failed || !(page->flags & KNOWN_VALUES)) continue;
+        u32 base = tile->base, count = tile->count, at = tile->value_byte;
+        if (base == found->values) continue;
+        bool is_last = base + count == found->values;
+        u32 end = is_last ? page->len : tile[1].value_byte;
+        u32 *ends = strings->sources[tile->page].ends + base;
+        bool wrong = (base == 0 && at != found->section) || at > end || end > page->len;
+        if (!wrong) wrong = walk_lengths(job, page->body, at, end, count, ends, windows[threadIdx.x / LANES]);
+        __syncwarp();
+        if (!wrong) continue;
+        // There are ends, whatever they are.
+        for (u32 i = threadIdx.x % LANES; i < count; i += LANES) ends[i] = found->section;
+        if (threadIdx.x % LANES == 0) report(column, page, VALUES_LENGTH);
     }
 }
 
@@ -124,7 +161,11 @@ WIDE_KERNEL(strings_count)(const StringJob *strings) {
             // All bytes between the ends, without the gaps.
             u32 last = tile->base + tile->count;
             u32 bytes = end_before(source, last) - end_before(source, tile->base) - tile->count * source->gap;
-            if (threadIdx.x == 0) strings->bytes[index] = bytes;
+            if (threadIdx.x == 0) {
+                strings->bytes[index] = bytes;
+                // For another time.
+                if (page->encoding == PLAIN && !(page->flags & KNOWN_VALUES)) job->tiles[index].value_byte = end_before(source, tile->base);
+            }
             continue;
         }
         __syncthreads();

@@ -1,5 +1,5 @@
 // Walks over the runs of pages, a warp for each page: checks them all, and notes where each tile begins, so that later kernels start
-// anywhere and need no checks.
+// anywhere and need no checks. Where that is known from another time, a warp for each tile does it.
 //
 // Stage 0 finds the sections of the body and walks over the levels; stage 1, when it is known how many values each tile has,
 // over dictionary indices and booleans.
@@ -22,7 +22,7 @@ static __device__ u32 walk_levels(const Page *page, const Column *column, Found 
         found->section = end;
         found->levels = end;
     }
-    if (!nullable || page->flags & SLOTS) return 0;
+    if (!nullable || page->flags & (SLOTS | KNOWN_LEVELS)) return 0;
     u32 wrong = walk_runs(page->body, at, end, 1, page->entries, tiles, tile_count, true);
     return wrong ? LEVELS | wrong : 0;
 }
@@ -45,6 +45,8 @@ static __device__ u32 walk_values(const Page *page, const Column *column, Found 
         found->bits = bits;
         found->end = end;
     }
+    // Without values no tile begins anywhere.
+    if (page->flags & KNOWN_VALUES && count) return 0;
     u32 wrong = walk_runs(page->body, at, end, bits, count, tiles, tile_count, false);
     if (wrong) return RUNS | wrong;
     return at < end && page->body[at] ? TRAILING : 0;
@@ -71,5 +73,38 @@ KERNEL(walk, THREADS)(const Job *job) {
             found->failed = wrong != 0;
             if (wrong) report(column, page, wrong);
         }
+    }
+}
+
+// As `known_levels`, of values. Behind the last one there is nothing, or padding.
+static __device__ u32 known_values(const Page *page, const Found *found, const Tile *tile, u32 number) {
+    Mark mark = {tile->value_byte, tile->value_skip};
+    u32 after, begin = found->section + (page->encoding == RLE ? 4 : 1), end = found->end;
+    if (tile->base == found->values) return 0;
+    if (tile->base == 0 && (mark.byte != begin || mark.skip)) return MARKS;
+    u32 wrong = walk_part(page->body, mark, after, end, found->bits, tile->count);
+    if (wrong) return RUNS | wrong;
+    if (tile->base + tile->count == found->values) return after < end && page->body[after] ? TRAILING : 0;
+    return mark.byte != tile[1].value_byte || mark.skip != tile[1].value_skip ? MARKS : 0;
+}
+
+// Pages of which it is known where tiles begin, in the stages of `walk`, which was there. What others make of a tile that is wrong is not taken.
+KERNEL(walk_known, THREADS)(const Job *job) {
+    u64 warps = thread_count() / LANES;
+    for (u64 index = thread_number() / LANES; index < job->tile_count; index += warps) {
+        const Tile *tile = &job->tiles[index];
+        const Page *page = &job->pages[tile->page];
+        const Found *found = &job->found[tile->page];
+        u32 number = (u32)(index - page->tiles), tile_count = (page->entries + TILE - 1) / TILE, wrong = 0;
+        if (found->failed) continue;
+        if (job->stage == 0) {
+            if (!(page->flags & KNOWN_LEVELS)) continue;
+            u32 after, begin = page->v1 ? 4 : 0;
+            wrong = known_levels(page->body, tile, number == 0, number + 1 == tile_count, begin, found->levels, 1, rows_of(page, number), after);
+            if (wrong && wrong != MARKS) wrong |= LEVELS;
+        } else if (page->flags & KNOWN_VALUES && (page->encoding == DICTIONARY || page->encoding == RLE)) {
+            wrong = known_values(page, found, tile, number);
+        }
+        if (wrong && threadIdx.x % LANES == 0) report(&job->columns[page->column], page, wrong);
     }
 }

@@ -3,29 +3,40 @@
 #pragma once
 #include "runs.cuh"
 
+// The runs at `at`, of which at least one is wanted, and `left` values at most: how many are alike, how long each is, in values and in bytes.
+// `stride` is what the one before had. Gives what is wrong, or 0; all of it the same in all lanes.
+static __device__ u32 alike_runs(const u8 *body, u32 at, u32 stride, u32 end, u32 bits, u32 left, u32 &runs, u32 &len, u32 &size) {
+    u32 lane = threadIdx.x % LANES;
+    u64 place = at + (u64)stride * lane;
+    Run run = {};
+    u32 wrong = END;
+    if (place < end) wrong = read_run(body, (u32)place, end, bits, run);
+    // The last run may have more values than are wanted, and end with the last of them.
+    if (!wrong && run.packed) {
+        u64 wanted = least(run.len, left);
+        if ((wanted * bits + 7) / 8 > end - run.data) wrong = RUN_BYTES;
+    }
+    u32 first_wrong = __shfl_sync(ALL_LANES, wrong, 0);
+    if (first_wrong) return first_wrong;
+    bool whole = !wrong && run.next <= end && (u64)run.len * (lane + 1) <= left;
+    u32 own = wrong ? 0 : (u32)((run.next < end ? run.next : end) - place);
+    len = __shfl_sync(ALL_LANES, run.len, 0);
+    size = __shfl_sync(ALL_LANES, own, 0);
+    bool same = whole && run.len == len && own == size && stride == size;
+    u32 others = __ballot_sync(ALL_LANES, !same);
+    runs = most(1, others ? __ffs(others) - 1 : LANES);
+    return 0;
+}
+
 // Takes `count` values of the runs from `at` to `end` of the body; `at` becomes where they end. Gives what is wrong, or 0, the same in
 // all lanes.
 static __device__ u32 walk_runs(const u8 *body, u32 &at, u32 end, u32 bits, u32 count, Tile *tiles, u32 tile_count, bool levels) {
     u32 lane = threadIdx.x % LANES;
     u32 value = 0, stride = 0, tile = 0, base = 0;
     while (value < count) {
-        u64 place = at + (u64)stride * lane;
-        Run run = {};
-        u32 wrong = END;
-        if (place < end) wrong = read_run(body, (u32)place, end, bits, run);
-        // The last run may have more values than are wanted, and end with the last of them.
-        if (!wrong && run.packed) {
-            u64 wanted = least(run.len, count - value);
-            if ((wanted * bits + 7) / 8 > end - run.data) wrong = RUN_BYTES;
-        }
-        u32 first_wrong = __shfl_sync(ALL_LANES, wrong, 0);
-        if (first_wrong) return first_wrong;
-        bool whole = !wrong && run.next <= end && (u64)run.len * (lane + 1) <= count - value;
-        u32 size = wrong ? 0 : (u32)((run.next < end ? run.next : end) - place);
-        u32 len = __shfl_sync(ALL_LANES, run.len, 0), first_size = __shfl_sync(ALL_LANES, size, 0);
-        bool same = whole && run.len == len && size == first_size && stride == first_size;
-        u32 others = __ballot_sync(ALL_LANES, !same);
-        u32 runs = most(1, others ? __ffs(others) - 1 : LANES);
+        u32 runs, len, size;
+        u32 wrong = alike_runs(body, at, stride, end, bits, count - value, runs, len, size);
+        if (wrong) return wrong;
         u32 after = (u64)runs * len < count - value ? value + runs * len : count;
         while (base < after && tile < tile_count) {
             u32 own = tile + lane, begin = 0;
@@ -36,7 +47,7 @@ static __device__ u32 walk_runs(const u8 *body, u32 &at, u32 end, u32 bits, u32 
             }
             if (here) {
                 u32 run_before = (begin - value) / len;
-                u32 byte = at + run_before * first_size, skip = begin - value - run_before * len;
+                u32 byte = at + run_before * size, skip = begin - value - run_before * len;
                 if (levels) {
                     tiles[own].level_byte = byte;
                     tiles[own].level_skip = skip;
@@ -49,10 +60,49 @@ static __device__ u32 walk_runs(const u8 *body, u32 &at, u32 end, u32 bits, u32 
             if (tile < tile_count) base = levels ? tile * TILE : tiles[tile].base;
         }
         value = after;
-        at += runs * first_size;
-        stride = first_size;
+        at += runs * size;
+        stride = size;
     }
     return 0;
+}
+
+// Where a value is: the run, and how many of its values are before.
+struct Mark {
+    u32 byte;
+    u32 skip;
+};
+
+// Goes over the `count` values from `mark` on, as `walk_runs` does over all; `mark` becomes where the next one is, and `after` where the run
+// after the last of them begins. Which place `mark` is, it is not asked.
+static __device__ u32 walk_part(const u8 *body, Mark &mark, u32 &after, u32 end, u32 bits, u32 count) {
+    u32 left = mark.skip + count, stride = 0;
+    after = mark.byte;
+    if (left < count) return RUN_LENGTH;
+    while (left > 0) {
+        u32 runs, len, size;
+        u32 wrong = alike_runs(body, after, stride, end, bits, left, runs, len, size);
+        if (wrong) return wrong;
+        u64 all = (u64)runs * len;
+        u32 taken = all < left ? (u32)all : left, whole = taken / len;
+        mark.byte = after + whole * size;
+        mark.skip = taken - whole * len;
+        left -= taken;
+        after += runs * size;
+        stride = size;
+    }
+    return 0;
+}
+
+// What is wrong with the levels of a tile of which it is known from another time where it begins: they have to begin there, in the first tile at
+// `begin`, and end where those of the next one begin. So all of them are those that a walk from `begin` on finds.
+static __device__ u32 known_levels(const u8 *body, const Tile *tile, bool is_first, bool is_last, u32 begin, u32 end, u32 bits, u32 count,
+                                   u32 &after) {
+    Mark mark = {tile->level_byte, tile->level_skip};
+    after = end;
+    if (is_first && (mark.byte != begin || mark.skip)) return MARKS;
+    u32 wrong = walk_part(body, mark, after, end, bits, count);
+    if (wrong) return wrong;
+    return !is_last && (mark.byte != tile[1].level_byte || mark.skip != tile[1].level_skip) ? MARKS : 0;
 }
 
 static __device__ u32 length_at(const u8 *bytes) {

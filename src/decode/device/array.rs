@@ -10,7 +10,7 @@ use arrow_schema::{ArrowError, DataType};
 
 use crate::buffer::DeviceBytes;
 use crate::cuda::{ArrowDevice, ArrowDeviceArray, Dense, Device, DlTensor, DlType, ElementType};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, counted};
 
 /// An Arrow array whose buffers are in the memory of a GPU; cloning shares them.
 ///
@@ -205,8 +205,13 @@ impl DeviceArray {
         let (DataType::FixedSizeBinary(size), 0, Some(values)) =
             (&self.data_type, self.nulls, self.buffers.first())
         else {
-            let what = format!("rows of {} with {} nulls", self.data_type, self.nulls);
-            return Err(Error::new(ErrorKind::Unsupported { what: what.into() }));
+            return Err(match self.data_type {
+                DataType::FixedSizeBinary(_) => no_tensor(self),
+                _ => unsupported(format!(
+                    "rows of {}: only values of FixedSizeBinary are rows of bytes; `tensor` takes numbers, `tensor_of_lists` lists",
+                    self.data_type
+                )),
+            });
         };
         let bytes = u64::from(element.parts().1) / 8;
         let size = u64::try_from(*size).unwrap_or_default();
@@ -227,8 +232,7 @@ impl DeviceArray {
         }
         let element = dl_type(&leaf.data_type).filter(|_| leaf.nulls == 0);
         let (Some(element), Some(values)) = (element, leaf.buffers.first()) else {
-            let what = format!("a tensor of {} with {} nulls", leaf.data_type, leaf.nulls);
-            return Err(Error::new(ErrorKind::Unsupported { what: what.into() }));
+            return Err(no_tensor(leaf));
         };
         DlTensor::new(values.clone(), element, shape)
     }
@@ -259,8 +263,9 @@ impl DeviceArray {
             DlType::Float(16) => ElementType::F16,
             DlType::Float(32) => ElementType::F32,
             other => {
-                let what = format!("a cast of {other:?}");
-                return Err(Error::new(ErrorKind::Unsupported { what: what.into() }));
+                return Err(unsupported(format!(
+                    "a cast of {other:?}: of integers up to 32 bits and of floats of 16 and 32; `tensor_of_lists` takes it as it is"
+                )));
             }
         };
         let to_element = match to {
@@ -282,18 +287,16 @@ impl DeviceArray {
 
     /// The numbers in lists of these lengths.
     fn even_values(&self, dims: &[u64]) -> Result<(DeviceBytes, DlType)> {
-        let unsupported =
-            |what: String| Err(Error::new(ErrorKind::Unsupported { what: what.into() }));
         // How many lists of this depth a row has.
         let (mut leaf, mut lists) = (self, 1u64);
         for &dim in dims {
             if leaf.nulls > 0 {
-                return unsupported(format!("{} with {} nulls", leaf.data_type, leaf.nulls));
+                return Err(no_tensor(leaf));
             }
             let row = |list: u64| list.checked_div(lists).unwrap_or(0);
             let another = |list: u64, items: u64| {
                 let what = format!(
-                    "lists of {dim} items: row {} of the batch has one of {items}",
+                    "lists of {dim} items each: row {} of the batch has one of {items}; where lengths differ, take `buffers` (offsets) and `children`",
                     row(list)
                 );
                 Error::new(ErrorKind::InvalidOption { what: what.into() })
@@ -305,7 +308,7 @@ impl DeviceArray {
                     size if size == dim => 0,
                     size => return Err(another(0, size)),
                 },
-                _ => return unsupported(format!("lists of {}", leaf.data_type)),
+                _ => return Err(no_lists(leaf, dims.len())),
             };
             if let (1.., Some(offsets)) = (width, leaf.buffers.first()) {
                 let uneven = self.gpu.uneven(offsets, width, leaf.len as u64, dim)?;
@@ -314,10 +317,13 @@ impl DeviceArray {
                 }
             }
             let Some(child) = leaf.children.first() else {
-                return unsupported(format!("lists of {}", leaf.data_type));
+                return Err(no_lists(leaf, dims.len()));
             };
             if child.len as u64 != (leaf.len as u64).saturating_mul(dim) {
-                return unsupported("lists with items that are not of them".into());
+                return Err(unsupported(format!(
+                    "a tensor of {}: it has items that are in none of its lists; `to_host` gives it without",
+                    leaf.data_type
+                )));
             }
             lists = lists.saturating_mul(dim);
             leaf = child;
@@ -325,10 +331,7 @@ impl DeviceArray {
         let element = dl_type(&leaf.data_type).filter(|_| leaf.nulls == 0);
         match (element, leaf.buffers.first()) {
             (Some(element), Some(values)) => Ok((values.clone(), element)),
-            _ => unsupported(format!(
-                "a tensor of {} with {} nulls",
-                leaf.data_type, leaf.nulls
-            )),
+            _ => Err(no_tensor(leaf)),
         }
     }
 }
@@ -386,6 +389,58 @@ fn dl_type(data_type: &DataType) -> Option<DlType> {
         DataType::Float64 => DlType::Float(64),
         _ => return None,
     })
+}
+
+fn unsupported(what: String) -> Error {
+    Error::new(ErrorKind::Unsupported { what: what.into() })
+}
+
+/// Why an array is no tensor, and what is to be had instead.
+fn no_tensor(array: &DeviceArray) -> Error {
+    let kind = &array.data_type;
+    let has_elements = dl_type(kind).is_some() || matches!(kind, DataType::FixedSizeBinary(_));
+    let what = match kind {
+        _ if array.nulls > 0 && has_elements => {
+            let nulls = counted(array.nulls as u64, "null");
+            format!(
+                "it has {nulls}, for which a tensor has no place; `validity` says which, and the values beside them are in `buffers`"
+            )
+        }
+        DataType::List(_) | DataType::LargeList(_) => match array.nulls {
+            0 => "its lists may differ in length; if they do not, `tensor_of_lists` takes them".into(),
+            nulls => format!(
+                "it has {}, for which a tensor has no place; `validity` says which, and the items are in `children`",
+                counted(nulls as u64, "null")
+            ),
+        },
+        DataType::FixedSizeList(..) => format!(
+            "it has {}, for which a tensor has no place; `validity` says which, and the items are in `children`",
+            counted(array.nulls as u64, "null")
+        ),
+        DataType::Utf8
+        | DataType::LargeUtf8
+        | DataType::Binary
+        | DataType::LargeBinary
+        | DataType::Utf8View
+        | DataType::BinaryView => {
+            "its values may differ in length; offsets and bytes are in `buffers`, and `export` gives it as Arrow has it".into()
+        }
+        DataType::Dictionary(..) => {
+            "it has indices of a dictionary; they are in `buffers`, what they are of in `children`".into()
+        }
+        DataType::Struct(_) | DataType::Map(..) => "its fields are in `children`".into(),
+        DataType::Boolean => "it has bits, and DLPack bytes; they are in `buffers`".into(),
+        _ => "DLPack has no such type; its bytes are in `buffers`".into(),
+    };
+    unsupported(format!("a tensor of {kind}: {what}"))
+}
+
+/// Why an array is no lists of lists as deep as that.
+fn no_lists(array: &DeviceArray, depth: usize) -> Error {
+    unsupported(format!(
+        "lists of {depth} dimensions: in that depth is {}, which is no list; there is to be a length for each list in another one",
+        array.data_type
+    ))
 }
 
 /// What Arrow refuses of what a kernel made: a bug of this crate.

@@ -74,6 +74,7 @@ impl Batches {
             batches: self.batches,
             requests: done.requests.load(Ordering::Relaxed),
             bytes: done.bytes.load(Ordering::Relaxed),
+            bytes_with_footer: done.with_footer.load(Ordering::Relaxed),
             threads: self.threads.len(),
             parts: self.job.task().parts.len(),
         }

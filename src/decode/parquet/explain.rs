@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::metadata::{Metadata, column_name};
+use crate::error::counted;
 use crate::format::parquet::{ReadPlan, SkippedRows};
 
 /// What a scan reads, and what it leaves out. `Display` is a table.
@@ -28,6 +29,8 @@ pub struct Plan {
     pub metadata_requests: u64,
     /// Bytes of page indexes and Bloom filters.
     pub index_bytes: u64,
+    /// Bytes of the row groups' requests that came with the footer, and are not asked for again: the end of the file, or all of a small one.
+    pub bytes_with_footer: u64,
     name: Arc<str>,
 }
 
@@ -82,6 +85,9 @@ pub struct ScanReport {
     pub requests: u64,
     /// Bytes of those requests.
     pub bytes: u64,
+    /// Bytes of the plan's requests that had come with the footer, and were not asked for again: the end of the file, or all of a small
+    /// one.
+    pub bytes_with_footer: u64,
     /// Threads that were started.
     pub threads: usize,
     /// Parts that each row group is decoded in, side by side.
@@ -130,6 +136,13 @@ impl Plan {
             file_bytes: metadata.len(),
             metadata_requests: metadata.requests() + index_requests,
             index_bytes: plan.index_bytes,
+            bytes_with_footer: plan
+                .groups
+                .iter()
+                .flat_map(|group| &group.requests)
+                .filter(|range| metadata.tail(range).is_some())
+                .map(|range| range.end - range.start)
+                .sum(),
             name: metadata.source_name().clone(),
         }
     }
@@ -157,35 +170,40 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{}: {} rows in {} row groups, {} bytes",
-            self.name, self.file_rows, self.file_row_groups, self.file_bytes
+            "{}: {} in {}, {}",
+            self.name,
+            counted(self.file_rows, "row"),
+            counted(self.file_row_groups as u64, "row group"),
+            counted(self.file_bytes, "byte")
         )?;
         writeln!(
             f,
-            "metadata in {}, {} bytes of them indexes",
-            requests(self.metadata_requests),
-            self.index_bytes
+            "metadata in {}, {} of them indexes",
+            counted(self.metadata_requests, "request"),
+            counted(self.index_bytes, "byte")
         )?;
         for group in &self.row_groups {
             writeln!(
                 f,
-                "row group {}: {} of {} rows, {} decoded; {} bytes needed, {} read in {}",
+                "row group {}: {} of {}, {} decoded; {} needed, {} read in {}",
                 group.index,
                 group.rows_wanted,
-                group.rows,
+                counted(group.rows, "row"),
                 group.rows_decoded,
-                group.bytes_needed,
+                counted(group.bytes_needed, "byte"),
                 group.bytes_read,
-                requests(group.requests.len() as u64)
+                counted(group.requests.len() as u64, "request")
             )?;
             for column in &group.columns {
                 write!(
                     f,
-                    "  {}: {} of {} bytes",
-                    column.column, column.bytes_needed, column.bytes
+                    "  {}: {} of {}",
+                    column.column,
+                    column.bytes_needed,
+                    counted(column.bytes, "byte")
                 )?;
                 if let Some((read, all)) = column.pages {
-                    write!(f, ", {read} of {all} pages")?;
+                    write!(f, ", {read} of {}", counted(all as u64, "page"))?;
                 }
                 f.write_str(if column.delivered {
                     "\n"
@@ -197,20 +215,26 @@ impl fmt::Display for Plan {
         for skip in &self.skipped {
             writeln!(
                 f,
-                "row group {}: {} rows {}",
-                skip.row_group, skip.rows, skip.reason
+                "row group {}: {} {}",
+                skip.row_group,
+                counted(skip.rows, "row"),
+                skip.reason
             )?;
         }
         write!(
             f,
-            "in all {} bytes needed, {} read in {}",
-            self.bytes_needed(),
+            "in all {} needed, {} read in {}",
+            counted(self.bytes_needed(), "byte"),
             self.bytes_read(),
-            requests(self.requests() as u64)
-        )
+            counted(self.requests() as u64, "request")
+        )?;
+        match self.bytes_with_footer {
+            0 => Ok(()),
+            bytes => write!(
+                f,
+                ", of which {} came with the footer",
+                counted(bytes, "byte")
+            ),
+        }
     }
-}
-
-fn requests(count: u64) -> String {
-    format!("{count} request{}", if count == 1 { "" } else { "s" })
 }

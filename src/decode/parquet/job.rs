@@ -79,6 +79,8 @@ impl Task {
         let requests = self.missing(plan).count() as u64;
         done.requests.fetch_add(requests, Ordering::Relaxed);
         done.bytes.fetch_add(count, Ordering::Relaxed);
+        done.with_footer
+            .fetch_add(plan.bytes_read().saturating_sub(count), Ordering::Relaxed);
         self.bring.submit(Batch::of(self.missing(plan)))
     }
 
@@ -120,6 +122,7 @@ pub(super) struct Job {
 pub(super) struct Done {
     pub(super) requests: AtomicU64,
     pub(super) bytes: AtomicU64,
+    pub(super) with_footer: AtomicU64,
 }
 
 /// One row group: what its parts share.

@@ -51,7 +51,7 @@ use std::time::Duration;
 pub use content::Content;
 
 use super::Reader;
-use crate::error::Result;
+use crate::error::{Result, counted};
 use support::Context;
 
 /// An engine or a wrapper, as the suite opens it.
@@ -231,10 +231,10 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "conformance of {} (seed {}): {} cases passed, {} skipped",
+            "conformance of {} (seed {}): {} passed, {} skipped",
             self.subject,
             self.seed,
-            self.passed.len(),
+            counted(self.passed.len() as u64, "case"),
             self.skipped.len()
         )?;
         for (case, why) in &self.skipped {

@@ -1,5 +1,6 @@
-//! Page lists in the metadata cache: walked for in the first epoch, and known in the next ones.
+//! Page lists and marks of large pages in the metadata cache: walked for in the first epoch, and known in the next ones.
 
+use std::any::Any;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -8,7 +9,8 @@ use std::sync::Arc;
 use super::lists::{Keep, Lists};
 use super::scan::DeviceScan;
 use crate::cache::MetadataCache;
-use crate::error::{Error, ErrorKind};
+use crate::cuda::columns::Marks;
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::parquet::{PageFault, PageList};
 use crate::reader::Reader;
 use crate::version::Version;
@@ -17,9 +19,13 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
     /// Keeps in `cache` where the pages of each column chunk are, and takes it from there the next time: the walk over their headers is what
     /// planning costs most for.
     ///
-    /// Each list is kept for the version of the file that it was made of, under the name of the source, and takes about 100 bytes for a page
-    /// of the cache's capacity; those of chunks that are not decoded by kernels are not made. [`DeviceScanReport`](super::DeviceScanReport)
-    /// counts both.
+    /// Of data pages of more than 4,096 rows and at least 4 KiB it is kept as well where each 1,024 rows begin in their runs of levels and of
+    /// indices, their strings in PLAIN, and their deltas. Kernels begin at all of these places at once then, instead of one after the other, and look whether each
+    /// part ends where the next one is said to begin: what is kept is never trusted. It comes back from the device once for each row group.
+    ///
+    /// Both are kept for the version of the file that they were made of, under the name of the source, and take about 100 bytes for a page
+    /// of the cache's capacity, and for 1,024 rows 8 for each kind of runs and 24 for deltas; those of chunks that are not decoded by kernels are not made.
+    /// [`DeviceScanReport`](super::DeviceScanReport) counts them.
     pub fn page_lists(mut self, cache: &MetadataCache) -> Self {
         let source = self.scan.reader.source();
         self.lists = Lists::kept(InCache {
@@ -44,13 +50,10 @@ impl Keep for InCache {
         &self,
         group: usize,
         leaf: usize,
-        walk: &dyn Fn() -> Result<PageList, PageFault>,
-    ) -> Result<Arc<PageList>, PageFault> {
-        // No path has a zero byte, so that these are not the names of other files.
-        let key = format!("{}\0pages {group} {leaf}", self.name);
-        let path = Path::new(OsStr::from_bytes(key.as_bytes()));
+        walk: &dyn Fn() -> std::result::Result<PageList, PageFault>,
+    ) -> std::result::Result<Arc<PageList>, PageFault> {
         let mut fault = None;
-        let list = self.cache.parsed(path, &self.version, || match walk() {
+        let list = self.in_cache("pages", group, leaf, || match walk() {
             Ok(list) => {
                 let bytes = list.memory();
                 Ok((list, bytes))
@@ -66,5 +69,34 @@ impl Keep for InCache {
             // A cache that answers nothing is no reason to fail.
             (Err(_), None) => walk().map(Arc::new),
         }
+    }
+
+    fn marks(&self, group: usize, leaf: usize) -> Option<Arc<Marks>> {
+        // A load that fails leaves nothing there.
+        let nothing = || Err(Error::new(ErrorKind::Abandoned));
+        let marks = self.in_cache("marks", group, leaf, nothing);
+        marks.ok()
+    }
+
+    fn keep_marks(&self, group: usize, leaf: usize, marks: Marks) {
+        let bytes = marks.memory();
+        // Who has no room keeps nothing.
+        let _ = self.in_cache("marks", group, leaf, || Ok((marks, bytes)));
+    }
+}
+
+impl InCache {
+    /// What the cache has of a leaf of a row group, or what `load` gives.
+    fn in_cache<T: Any + Send + Sync>(
+        &self,
+        what: &str,
+        group: usize,
+        leaf: usize,
+        load: impl FnOnce() -> Result<(T, u64)>,
+    ) -> Result<Arc<T>> {
+        // No path has a zero byte, so that these are not the names of other files.
+        let key = format!("{}\0{what} {group} {leaf}", self.name);
+        let path = Path::new(OsStr::from_bytes(key.as_bytes()));
+        self.cache.parsed(path, &self.version, load)
     }
 }

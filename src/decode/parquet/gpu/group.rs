@@ -204,19 +204,31 @@ impl Groups {
         most: u64,
     ) -> Result<Option<u64>> {
         let (mut flat, mut nested): (Vec<Column>, Vec<Nested>) = (Vec::new(), Vec::new());
+        let (mut leaves, mut nested_leaves) = (Vec::new(), Vec::new());
         for chunk in chunks.iter().filter(|chunk| chunk.is_planned()) {
-            for leaf in &chunk.plans {
-                match leaf.nested(group.count) {
-                    Some(leaf) => nested.push(leaf),
-                    None => flat.push(leaf.chunk.column.clone()),
+            for planned in &chunk.plans {
+                match planned.nested(group.count) {
+                    Some(leaf) => {
+                        nested.push(leaf);
+                        nested_leaves.push(planned.leaf);
+                    }
+                    None => {
+                        flat.push(planned.chunk.column.clone());
+                        leaves.push(planned.leaf);
+                    }
                 }
             }
         }
+        leaves.append(&mut nested_leaves);
         if flat.is_empty() && nested.is_empty() {
             return Ok(None);
         }
-        let (flat, nested) = self.gpu.nested(&pages, &flat, &nested, most)?;
+        let known = self.lists.marks(group.index, leaves.iter().copied());
+        let (flat, nested, marks) =
+            self.gpu
+                .marked(&pages, &flat, &nested, most, known.as_deref())?;
         drop(pages);
+        self.lists.note(group.index, &leaves, known, marks);
         let mut large = flat.iter().filter_map(|outcome| match outcome {
             Outcome::Large { bytes } => Some(*bytes),
             _ => None,

@@ -278,6 +278,9 @@ impl Lanes {
             .requests
             .fetch_add(report.requests, Ordering::Relaxed);
         self.done.bytes.fetch_add(report.bytes, Ordering::Relaxed);
+        self.done
+            .with_footer
+            .fetch_add(report.bytes_with_footer, Ordering::Relaxed);
         let mut tally = self.groups.tally();
         for root in &self.groups.roots {
             for _ in 0..count {

@@ -1,4 +1,4 @@
-//! The pages of column chunks: walked for, or known from before.
+//! The pages of column chunks, and where tiles of large ones begin: walked for, or known from before.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parquet::file::metadata::ColumnChunkMetaData;
 
+use crate::cuda::columns::Marks;
 use crate::format::parquet::{PageFault, PageList, least_bits};
 
 /// Where the page lists of a scan come from, and how many did.
@@ -15,9 +16,10 @@ pub(super) struct Lists {
     kept: Option<Box<dyn Keep>>,
     walked: AtomicU64,
     asked: AtomicU64,
+    marked: AtomicU64,
 }
 
-/// A place that keeps page lists of one version of a file.
+/// A place that keeps page lists and marks of one version of a file.
 pub(super) trait Keep: Send + Sync + fmt::Debug {
     /// The list of a leaf of a row group; `walk` makes it if it is not there.
     ///
@@ -29,6 +31,12 @@ pub(super) trait Keep: Send + Sync + fmt::Debug {
         leaf: usize,
         walk: &dyn Fn() -> Result<PageList, PageFault>,
     ) -> Result<Arc<PageList>, PageFault>;
+
+    /// Where the tiles of a leaf of a row group begin, if it has that.
+    fn marks(&self, group: usize, leaf: usize) -> Option<Arc<Marks>>;
+
+    /// Keeps that, if there is room.
+    fn keep_marks(&self, group: usize, leaf: usize, marks: Marks);
 }
 
 impl Lists {
@@ -69,6 +77,39 @@ impl Lists {
             true => Ok(list),
             false => Err("its pages are known to be elsewhere".into()),
         }
+    }
+
+    /// Where the tiles of these leaves of a row group begin, as far as it is known. `None` if nothing keeps that.
+    pub(super) fn marks(
+        &self,
+        group: usize,
+        leaves: impl Iterator<Item = usize>,
+    ) -> Option<Vec<Option<Arc<Marks>>>> {
+        let kept = self.kept.as_ref()?;
+        Some(leaves.map(|leaf| kept.marks(group, leaf)).collect())
+    }
+
+    /// Counts the pages whose marks were `known`, and keeps those that were found for another time.
+    pub(super) fn note(
+        &self,
+        group: usize,
+        leaves: &[usize],
+        known: Option<Vec<Option<Arc<Marks>>>>,
+        found: Vec<Option<Marks>>,
+    ) {
+        let known = known.into_iter().flatten().flatten();
+        let pages = known.map(|marks| marks.count()).sum();
+        self.marked.fetch_add(pages, Ordering::Relaxed);
+        for (leaf, marks) in leaves.iter().zip(found) {
+            if let (Some(kept), Some(marks)) = (&self.kept, marks) {
+                kept.keep_marks(group, *leaf, marks);
+            }
+        }
+    }
+
+    /// Pages that were decoded from their marks.
+    pub(super) fn marked(&self) -> u64 {
+        self.marked.load(Ordering::Relaxed)
     }
 
     /// How many were walked for, and how many were known.

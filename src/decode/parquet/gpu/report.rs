@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::codecs::Undone;
 use crate::decode::parquet::explain::Plan;
+use crate::error::counted;
 
 /// What a scan to the memory of a GPU is going to read, and who is to decode it. `Display` is a table.
 #[derive(Clone, Debug)]
@@ -52,10 +53,14 @@ pub struct DeviceScanReport {
     pub requests: u64,
     /// Bytes of those requests.
     pub bytes: u64,
+    /// Bytes of data that had come with the footer, and were not asked for again: the end of the file, or all of a small one.
+    pub bytes_with_footer: u64,
     /// Column chunks whose page headers were walked over, to find their pages for the kernels.
     pub page_lists_walked: u64,
     /// Column chunks whose pages a cache knew (`DeviceScan::page_lists`).
     pub page_lists_known: u64,
+    /// Pages that kernels began to decode at many places at once, which a cache knew.
+    pub pages_marked: u64,
     /// The top-level columns by name.
     pub columns: Vec<DeviceColumnReport>,
 }
@@ -101,21 +106,38 @@ impl fmt::Display for DeviceScanReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} rows in {} batches; {} bytes in {} requests",
-            self.rows, self.batches, self.bytes, self.requests
+            "{} in {}; {} in {}",
+            counted(self.rows, "row"),
+            counted(self.batches, "batch"),
+            counted(self.bytes, "byte"),
+            counted(self.requests, "request")
         )?;
+        if self.bytes_with_footer > 0 {
+            let bytes = counted(self.bytes_with_footer, "byte");
+            write!(f, ", and {bytes} that had come with the footer")?;
+        }
         if self.page_lists_walked + self.page_lists_known > 0 {
             write!(
                 f,
-                "\npages of {} column chunks known before, of {} found by their headers",
-                self.page_lists_known, self.page_lists_walked
+                "\npages of {} known before, of {} found by their headers",
+                counted(self.page_lists_known, "column chunk"),
+                self.page_lists_walked
+            )?;
+        }
+        if self.pages_marked > 0 {
+            let pages = counted(self.pages_marked, "page");
+            write!(
+                f,
+                "\n{pages} decoded from places in them that were known before"
             )?;
         }
         for column in &self.columns {
             write!(
                 f,
-                "\n{}: {} row groups by the GPU, {} by the host",
-                column.column, column.by_gpu, column.by_host
+                "\n{}: {} by the GPU, {} by the host",
+                column.column,
+                counted(column.by_gpu, "row group"),
+                column.by_host
             )?;
             for (why, count) in &column.host_because {
                 write!(f, "\n  {count}: {why}")?;
@@ -124,8 +146,11 @@ impl fmt::Display for DeviceScanReport {
             if gpu.pages + host.pages > 0 {
                 write!(
                     f,
-                    "\n  decompressed: {} pages ({} bytes) by the GPU, {} ({}) by the host",
-                    gpu.pages, gpu.bytes, host.pages, host.bytes
+                    "\n  decompressed: {} ({}) by the GPU, {} ({}) by the host",
+                    counted(gpu.pages, "page"),
+                    counted(gpu.bytes, "byte"),
+                    host.pages,
+                    host.bytes
                 )?;
             }
             for (why, count) in &column.decompressed_by_host_because {

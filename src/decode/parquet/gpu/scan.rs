@@ -273,8 +273,10 @@ impl DeviceBatches {
             batches: self.batches,
             requests: done.requests.load(Ordering::Relaxed),
             bytes: done.bytes.load(Ordering::Relaxed),
+            bytes_with_footer: done.with_footer.load(Ordering::Relaxed),
             page_lists_walked,
             page_lists_known,
+            pages_marked: groups.lists.marked(),
             columns: groups.tally().report(names),
         }
     }

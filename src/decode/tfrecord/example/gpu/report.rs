@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::error::counted;
+
 /// So many batches, and rows in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -54,19 +56,22 @@ impl fmt::Display for DeviceReport {
         let (gpu, host) = (self.gpu, self.host);
         writeln!(
             f,
-            "decoded by the GPU: {} rows in {} batches",
-            gpu.rows, gpu.batches
+            "decoded by the GPU: {} in {}",
+            counted(gpu.rows, "row"),
+            counted(gpu.batches, "batch")
         )?;
         if self.rewritten > 0 {
-            writeln!(f, "  of which the host wrote anew: {} rows", self.rewritten)?;
+            let rows = counted(self.rewritten, "row");
+            writeln!(f, "  of which the host wrote anew: {rows}")?;
         }
         writeln!(
             f,
-            "decoded by the host: {} rows in {} batches",
-            host.rows, host.batches
+            "decoded by the host: {} in {}",
+            counted(host.rows, "row"),
+            counted(host.batches, "batch")
         )?;
         for (why, times) in &self.reasons {
-            writeln!(f, "  {times} batches: {why}")?;
+            writeln!(f, "  {}: {why}", counted(*times, "batch"))?;
         }
         Ok(())
     }
