@@ -240,6 +240,8 @@ pub(super) struct At {
     pub(super) of: (u32, u32),
     /// Whether levels were made slots.
     pub(super) slots: bool,
+    /// Whether it has to begin with a row, whatever its version.
+    pub(super) begins: bool,
     /// Bytes of levels of lists in version 2.
     pub(super) repetition: u32,
     /// Where its values are as those of PLAIN, if not in its body; else 0.
@@ -268,7 +270,8 @@ pub(super) fn describe(words: &mut Words, page: &Page, at: At) {
         .u32(nulls)
         .u32(page.v1.into())
         .u32(encoding);
-    words.u32(at.slots.into()).u32(at.repetition).u64(at.plain);
+    let flags = u32::from(at.slots) | u32::from(at.begins) << 1;
+    words.u32(flags).u32(at.repetition).u64(at.plain);
 }
 
 /// Where a column is in the tables.
@@ -339,6 +342,7 @@ pub(super) fn decode(
                 tiles,
                 of: (number as u32, output.of.map_or(of as u32, |_| u32::MAX)),
                 slots: output.slots,
+                begins: false,
                 repetition: 0,
                 plain: deltas.plain(page_number + of),
             };

@@ -52,6 +52,8 @@ enum Check {
 enum PageFlag {
     // Levels were made slots and bits of the validity bitmap: entries are slots, and values begin at `def_len`.
     SLOTS = 1,
+    // `nesting`: it has to begin with a row, whatever its version.
+    BEGINS = 2,
 };
 
 struct Page {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parquet::file::metadata::ColumnChunkMetaData;
 
-use crate::format::parquet::{PageFault, PageList, least_bits};
+use crate::format::parquet::{OnePage, PageFault, PageList, least_bits};
 
 /// Where the page lists of a scan come from, and how many did.
 #[derive(Debug, Default)]
@@ -61,9 +61,7 @@ impl Lists {
             Some(keep) => keep.list(group, leaf, &walk),
             None => walk().map(Arc::new),
         };
-        let list = list.map_err(|fault| match fault {
-            PageFault::Malformed(what) | PageFault::Unsupported(what) => what,
-        })?;
+        let list = list.map_err(said)?;
         // Of the same version, it cannot be of other bytes; and if it were, nothing outside of them would be looked at.
         match list.ends_within(bytes.len()) {
             true => Ok(list),
@@ -71,10 +69,44 @@ impl Lists {
         }
     }
 
+    /// Pages of `chunk` where an index says that they are: `parts` are their bytes, and how far these are behind its start. That is not kept.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub(super) fn of_parts<'a>(
+        &self,
+        chunk: &ColumnChunkMetaData,
+        parts: impl Iterator<Item = (usize, &'a [u8])>,
+    ) -> Result<PageList, String> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.walked.fetch_add(1, Ordering::Relaxed);
+        let bits = least_bits(chunk.column_type(), chunk.column_descr().type_length());
+        let mut list = PageList::default();
+        for (at, part) in parts {
+            let page = PageList::of_page(part, at, chunk.compression(), bits).map_err(said)?;
+            match page {
+                OnePage::Data(page) => list.push(page),
+                OnePage::Dictionary(page) if list == PageList::default() => {
+                    list.dictionary = Some(page);
+                }
+                OnePage::Dictionary(_) => {
+                    return Err("a dictionary that does not come first".into());
+                }
+            }
+        }
+        Ok(list)
+    }
+
     /// How many were walked for, and how many were known.
     pub(super) fn counts(&self) -> (u64, u64) {
         let walked = self.walked.load(Ordering::Relaxed);
         let asked = self.asked.load(Ordering::Relaxed);
         (walked, asked.saturating_sub(walked))
+    }
+}
+
+fn said(fault: PageFault) -> String {
+    match fault {
+        PageFault::Malformed(what) | PageFault::Unsupported(what) => what,
     }
 }
