@@ -34,6 +34,8 @@ mod page_lists;
 mod programs;
 #[path = "parquet_gpu/scans.rs"]
 mod scans;
+#[path = "parquet_gpu/selected.rs"]
+mod selected;
 #[path = "parquet_gpu/strings.rs"]
 mod strings;
 #[path = "parquet_gpu/support.rs"]

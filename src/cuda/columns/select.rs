@@ -115,10 +115,11 @@ impl Selection {
             let aligned = (bytes.ptr().addr() as u64).is_multiple_of(width.min(8));
             aligned && count.checked_mul(width).is_some_and(|len| len <= there)
         };
+        let one_more = |slots: u64| slots.saturating_add(1);
         for (depth, (list, offsets)) in self.lists.iter().zip(&leaf.offsets).enumerate() {
             right &= match (list.offsets, offsets) {
-                (Offsets::Small, Some(offsets)) => has(offsets, slots(depth) + 1, 4),
-                (Offsets::Large, Some(offsets)) => has(offsets, slots(depth) + 1, 8),
+                (Offsets::Small, Some(offsets)) => has(offsets, one_more(slots(depth)), 4),
+                (Offsets::Large, Some(offsets)) => has(offsets, one_more(slots(depth)), 8),
                 (Offsets::Fixed { size }, _) => {
                     slots(depth).checked_mul(size.into()) == Some(slots(depth + 1))
                 }
@@ -145,7 +146,7 @@ impl Selection {
                     .is_some_and(|all| all <= len)
             }
             (Slots::Text { large }, Some(offsets)) => {
-                has(offsets, count + 1, if large { 8 } else { 4 })
+                has(offsets, one_more(count), if large { 8 } else { 4 })
             }
             _ => false,
         };

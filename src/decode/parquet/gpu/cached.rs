@@ -18,7 +18,8 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
     /// planning costs most for.
     ///
     /// Each list is kept for the version of the file that it was made of, under the name of the source, and takes about 100 bytes for a page
-    /// of the cache's capacity; those of chunks that are not decoded by kernels are not made. [`DeviceScanReport`](super::DeviceScanReport)
+    /// of the cache's capacity; those of chunks that are not decoded by kernels are not made, nor are those kept of which only some pages are
+    /// read. [`DeviceScanReport`](super::DeviceScanReport)
     /// counts both.
     pub fn page_lists(mut self, cache: &MetadataCache) -> Self {
         let source = self.scan.reader.source();
