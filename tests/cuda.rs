@@ -48,6 +48,10 @@ mod pages;
 mod probe;
 #[path = "cuda/reads.rs"]
 mod reads;
+#[path = "cuda/select.rs"]
+mod select;
+#[path = "cuda/select_counts.rs"]
+mod select_counts;
 #[path = "cuda/support.rs"]
 mod support;
 #[path = "cuda/weights.rs"]

@@ -38,6 +38,8 @@ mod programs;
 mod same_files;
 #[path = "parquet_gpu/scans.rs"]
 mod scans;
+#[path = "parquet_gpu/selected.rs"]
+mod selected;
 #[path = "parquet_gpu/strings.rs"]
 mod strings;
 #[path = "parquet_gpu/support.rs"]

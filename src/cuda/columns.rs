@@ -24,6 +24,9 @@ pub mod nested_reference;
 mod nesting;
 #[cfg(any(test, feature = "testing"))]
 pub mod reference;
+mod select;
+#[cfg(any(test, feature = "testing"))]
+pub mod select_reference;
 mod strings;
 
 pub(super) use decode::{FIXED, RLE, WALK};
@@ -35,6 +38,10 @@ pub(super) use nesting::NESTING;
 pub use nesting::{Leaf, Levels, List, Nested, NestedOutcome, Offsets, Valid};
 #[cfg_attr(not(feature = "parquet"), allow(unused_imports))]
 pub(crate) use nesting::{MOST_DEF, MOST_LISTS};
+#[cfg_attr(not(feature = "parquet"), allow(unused_imports))]
+pub(crate) use select::RANGE;
+pub(super) use select::SELECT;
+pub use select::{Selection, Slots};
 pub(super) use strings::STRINGS;
 
 /// What the values of a column are on its pages.

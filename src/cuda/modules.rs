@@ -53,6 +53,7 @@ pub const FAMILIES: &[Family] = &[
     super::columns::DELTA_STRINGS,
     super::columns::STRINGS,
     super::columns::NESTING,
+    super::columns::SELECT,
     super::example::EXAMPLE,
     super::frames::FRAMES,
     super::scan::SCAN,

@@ -66,6 +66,7 @@ const KERNELS: &[(&str, &[&str])] = &[
     ),
     ("rle", &["rle", "ranks"]),
     ("scan", &["scan_reduce", "scan_sums", "scan_emit"]),
+    ("select", &["select_within", "select_totals", "select"]),
     (
         "strings",
         &[

@@ -60,20 +60,16 @@ fn some_columns_groups_and_rows() {
         assert_eq!(rows.num_rows(), 450);
         assert_eq!(
             (report.columns[0].by_gpu, report.columns[0].by_host),
-            (1, 2)
+            (3, 0)
         );
-        assert_eq!(&*report.columns[0].host_because[0].0, "of some rows only");
         let filtered = agree(&gpu, "predicate", &file, &|scan| {
             scan.filter(column("ids").lt(5))
         });
         let Agreed::Rows(_, report) = filtered else {
             panic!();
         };
-        assert_eq!(report.columns[0].by_gpu, 0);
-        assert_eq!(
-            &*report.columns[0].host_because[0].0,
-            "the host evaluates predicates"
-        );
+        assert!(report.columns[0].by_gpu > 0);
+        assert_eq!(report.columns[0].by_host, 0);
         let none: [&str; 0] = [];
         let nothing = agree(&gpu, "no columns", &file, &|scan| scan.columns(none));
         assert!(matches!(nothing, Agreed::Rows(rows, _) if rows.num_rows() == 1000));

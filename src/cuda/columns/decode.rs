@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::delta::{self, Deltas};
 use super::marks::{
-    DeltaMarks, KNOWN_LEVELS, KNOWN_VALUES, Known, PageMarks, Prefilled, Streams, marks_of,
+    BEGINS, DeltaMarks, KNOWN_LEVELS, KNOWN_VALUES, Known, PageMarks, Prefilled, Streams, marks_of,
 };
 use super::strings::{self, hidden};
 use super::{Column, Convert, Decoded, Encoding, Outcome, Page, Values};
@@ -251,6 +251,8 @@ pub(super) struct At {
     pub(super) slots: bool,
     /// What is known of its tiles, as a flag.
     pub(super) known: u32,
+    /// Whether it has to begin with a row, whatever its version.
+    pub(super) begins: bool,
     /// Bytes of levels of lists in version 2.
     pub(super) repetition: u32,
     /// Where its values are as those of PLAIN, if not in its body; else 0.
@@ -279,10 +281,8 @@ pub(super) fn describe(words: &mut Words, page: &Page, at: At) {
         .u32(nulls)
         .u32(page.v1.into())
         .u32(encoding);
-    words
-        .u32(u32::from(at.slots) | at.known)
-        .u32(at.repetition)
-        .u64(at.plain);
+    let flags = u32::from(at.slots) | at.known | if at.begins { BEGINS } else { 0 };
+    words.u32(flags).u32(at.repetition).u64(at.plain);
 }
 
 /// Where a column is in the tables.
@@ -363,6 +363,7 @@ pub(super) fn decode(
                 of: (number as u32, output.of.map_or(of as u32, |_| u32::MAX)),
                 slots: output.slots,
                 known,
+                begins: false,
                 repetition: 0,
                 plain: deltas.plain(page_number + of),
             };

@@ -114,6 +114,7 @@ pub(super) struct Known {
 /// As in `kernels/columns.cuh`.
 pub(super) const KNOWN_LEVELS: u32 = 2;
 pub(super) const KNOWN_VALUES: u32 = 4;
+pub(super) const BEGINS: u32 = 8;
 
 /// Entries of the table of tiles that are known before any kernel is: where they begin, and their bytes.
 #[derive(Default)]

@@ -65,7 +65,7 @@ fn leaf(arena: &[u8], nested: &Nested) -> Result<HostLeaf, (u32, u32)> {
         for (index, (rep, def)) in reps.into_iter().zip(defs).enumerate() {
             let entry = Entry {
                 page: number as u32,
-                first: index == 0 && (!page.v1 || before == 0),
+                first: index == 0 && (!page.v1 || levels.page_rows.is_some() || before == 0),
                 rep: rep as usize,
                 def: def as u32,
             };
@@ -79,6 +79,11 @@ fn leaf(arena: &[u8], nested: &Nested) -> Result<HostLeaf, (u32, u32)> {
         let nulls = (own.len() - count.count()) as u64;
         if page.nulls.is_some_and(|told| told != nulls) {
             return Err(at(check::NULLS));
+        }
+        let rows = own.iter().filter(|entry| entry.rep == 0).count() as u64;
+        let told = levels.page_rows.as_ref();
+        if told.is_some_and(|told| told.get(number) != Some(&rows)) {
+            return Err(at(check::ROWS));
         }
         sections.push(section);
     }

@@ -46,6 +46,8 @@ pub struct Levels {
     /// Version 2: bytes of repetition levels at the beginning of each page; those of definition levels follow them. Of version
     /// 1, where both have their length in front, it is not looked at.
     pub repetition: Vec<u32>,
+    /// Rows of each page, where that is known; each has to begin with one then. Pages may have been left out between them.
+    pub page_rows: Option<Vec<u64>>,
     /// Rows that it has to have.
     pub rows: u64,
     /// Slots that it may have.
@@ -106,8 +108,8 @@ pub enum NestedOutcome {
     },
 }
 
-/// A leaf on the device.
-#[derive(Debug)]
+/// A leaf on the device; cloning shares its memory.
+#[derive(Clone, Debug)]
 pub struct Leaf {
     /// Its values, where rows are its slots.
     pub values: Decoded,
@@ -206,6 +208,10 @@ impl Nested {
         let mut right = (1..=MOST_DEF).contains(&levels.max_def)
             && levels.lists.len() <= MOST_LISTS
             && levels.repetition.len() == self.leaf.pages.len()
+            && levels
+                .page_rows
+                .as_ref()
+                .is_none_or(|rows| rows.len() == self.leaf.pages.len())
             && self.leaf.rows() <= MOST_LEVELS;
         let mut before = 0;
         for list in &levels.lists {
@@ -459,6 +465,7 @@ impl Table {
                     of: (number as u32, of as u32),
                     slots: false,
                     known: flag,
+                    begins: one.levels.page_rows.is_some(),
                     plain: 0,
                     repetition: one.levels.repetition.get(of).copied().unwrap_or(0),
                 };
@@ -696,6 +703,12 @@ impl Nested {
             let nulls = page.entries.saturating_sub(word(DEPTHS));
             if !before && page.nulls.is_some_and(|told| told != nulls) {
                 first = Some((number, check::NULLS));
+            }
+            let rows = self.levels.page_rows.as_ref();
+            let rows = rows.and_then(|rows| rows.get(number as usize));
+            let before = first.is_some_and(|(page, _)| page <= number);
+            if !before && rows.is_some_and(|told| *told != word(0)) {
+                first = Some((number, check::ROWS));
             }
             pages.push(Page {
                 body: page.body.clone(),

@@ -57,6 +57,8 @@ enum PageFlag {
     // It is known from another time where the tiles begin in the levels, and in the values.
     KNOWN_LEVELS = 2,
     KNOWN_VALUES = 4,
+    // `nesting`: it has to begin with a row, whatever its version.
+    BEGINS = 8,
 };
 
 struct Page {

@@ -363,8 +363,8 @@ KERNEL(nesting_slots, THREADS)(const NestJob *nested) {
         }
         own.before = block_exclusive<WARPS>(counts, room, &all);
         if (nest->pad) own.pads = block_exclusive<WARPS>(pads, room, &all_pads);
-        // Pages of version 2 begin with a row.
-        bool begins = first == 0 && number == 0 && (!page->v1 || index == nest->first_tile);
+        // Pages of version 2 begin with a row, and those that are chosen by an index.
+        bool begins = first == 0 && number == 0 && (!page->v1 || page->flags & BEGINS || index == nest->first_tile);
         own_lists(nest, page, own, previous, begins, base);
         if (threadIdx.x > 0 && threadIdx.x <= lists && index == nest->first_tile + nest->tiles - 1) {
             u32 depth = threadIdx.x;

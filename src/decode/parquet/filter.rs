@@ -7,14 +7,38 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::*;
 use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, BooleanArray, RecordBatch};
-use arrow_buffer::{BooleanBuffer, NullBuffer};
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer};
 use arrow_schema::{DataType, TimeUnit};
 
+use super::unit::Unit;
 use crate::error::Result;
-use crate::format::parquet::{Bound, Key, Node, Operator, invalid};
+use crate::format::parquet::{Bound, GroupPlan, Key, Node, Operator, Rows, invalid};
+
+/// Rows of `group` that are wanted and that `predicate` is true for; `unit` decodes its leaves, of all rows that the group decodes. None, if it
+/// was stopped.
+pub(super) fn matched(
+    predicate: &Bound,
+    unit: &mut Unit,
+    group: &GroupPlan,
+    stopped: impl Fn() -> bool,
+) -> Result<Rows> {
+    let mut at = 0;
+    let mut positions = Vec::new();
+    while let Some(batch) = unit.next()? {
+        if stopped() {
+            return Ok(Rows::none());
+        }
+        let bits = matches(predicate, &batch)?;
+        let runs = bits.set_slices();
+        positions.extend(runs.map(|(start, end)| at + start as u64..at + end as u64));
+        at += batch.num_rows() as u64;
+    }
+    let rows = Rows::of(positions).placed_in(&group.decoded);
+    Ok(rows.intersect(&group.rows))
+}
 
 /// Rows of `batch` that `predicate` is true for. The batch has the leaves of the predicate and no others.
-pub(super) fn matches(predicate: &Bound, batch: &RecordBatch) -> Result<BooleanBuffer> {
+fn matches(predicate: &Bound, batch: &RecordBatch) -> Result<BooleanBuffer> {
     let mut leaves = Vec::new();
     for column in batch.columns() {
         collect(column, None, &mut leaves);
@@ -277,12 +301,31 @@ fn mismatch() -> crate::error::Error {
     invalid("a predicate that compares different types")
 }
 
+/// The rows of `batch` at the positions `kept`.
+pub(super) fn kept_of(batch: RecordBatch, kept: &Rows) -> Result<RecordBatch> {
+    let rows = batch.num_rows();
+    match kept.ranges() {
+        [] => Ok(batch.slice(0, 0)),
+        [range] => {
+            let len = (range.end - range.start) as usize;
+            Ok(batch.slice(range.start as usize, len))
+        }
+        ranges => {
+            let mut bits = BooleanBufferBuilder::new(rows);
+            let mut at = 0;
+            for range in ranges {
+                bits.append_n((range.start - at) as usize, false);
+                bits.append_n((range.end - range.start) as usize, true);
+                at = range.end;
+            }
+            bits.append_n(rows - at as usize, false);
+            keep(batch, bits.finish(), None)
+        }
+    }
+}
+
 /// Rows of `batch` for which `bits` is set.
-pub(super) fn keep(
-    batch: RecordBatch,
-    bits: BooleanBuffer,
-    part: Option<Arc<str>>,
-) -> Result<RecordBatch> {
+fn keep(batch: RecordBatch, bits: BooleanBuffer, part: Option<Arc<str>>) -> Result<RecordBatch> {
     if bits.count_set_bits() == batch.num_rows() {
         return Ok(batch);
     }

@@ -14,7 +14,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow_buffer::BooleanBufferBuilder;
 use arrow_schema::{Fields, SchemaRef};
 use parquet::file::metadata::ParquetMetaData;
 
@@ -478,7 +477,7 @@ impl Job {
             let rows = batch.num_rows() as u64;
             let kept = positions.within(at..at + rows);
             at += rows;
-            let batch = kept_of(batch, &kept)?;
+            let batch = filter::kept_of(batch, &kept)?;
             if batch.num_rows() > 0 && !self.push(group, part, batch) {
                 return Ok(());
             }
@@ -508,19 +507,7 @@ impl Job {
                 plan.decoded.clone(),
                 held.clone(),
             )?;
-            let mut at = 0;
-            let mut positions = Vec::new();
-            while let Some(batch) = unit.next()? {
-                if self.is_stopped() {
-                    return Ok(Rows::none());
-                }
-                let bits = filter::matches(predicate, &batch)?;
-                let runs = bits.set_slices();
-                positions.extend(runs.map(|(start, end)| at + start as u64..at + end as u64));
-                at += batch.num_rows() as u64;
-            }
-            let rows = Rows::of(positions).placed_in(&plan.decoded);
-            Ok(rows.intersect(&plan.rows))
+            filter::matched(predicate, &mut unit, plan, || self.is_stopped())
         };
         let rows = find();
         *matched = Some(rows.clone());
@@ -650,29 +637,6 @@ impl Drop for Leaving<'_> {
             }
         }
         self.0.announce(state);
-    }
-}
-
-/// The rows of `batch` at the positions `kept`.
-fn kept_of(batch: RecordBatch, kept: &Rows) -> Result<RecordBatch> {
-    let rows = batch.num_rows();
-    match kept.ranges() {
-        [] => Ok(batch.slice(0, 0)),
-        [range] => {
-            let len = (range.end - range.start) as usize;
-            Ok(batch.slice(range.start as usize, len))
-        }
-        ranges => {
-            let mut bits = BooleanBufferBuilder::new(rows);
-            let mut at = 0;
-            for range in ranges {
-                bits.append_n((range.start - at) as usize, false);
-                bits.append_n((range.end - range.start) as usize, true);
-                at = range.end;
-            }
-            bits.append_n(rows - at as usize, false);
-            filter::keep(batch, bits.finish(), None)
-        }
     }
 }
 

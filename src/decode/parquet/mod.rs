@@ -24,7 +24,8 @@
 //!
 //! # On a GPU
 //! With the feature `cuda`, `Scan::on_device` gives the same rows and columns as Arrow arrays in the memory of an NVIDIA GPU,
-//! a batch for each row group. Pages are copied to the device through pinned memory: those of Snappy and LZ4_RAW as they are
+//! a batch for each row group. Of rows that are wanted, only pages that the host would decode are copied, and the rows are picked out of
+//! what these became. Pages are copied to the device through pinned memory: those of Snappy and LZ4_RAW as they are
 //! stored, to be decompressed there, and those of other codecs decompressed by threads of the host. Then kernels decode whole
 //! column chunks. What they do not decompress or decode, or find anything wrong
 //! with, the host does as above, and its page or array is copied, or its error is the answer: so whoever decodes, values and
@@ -41,14 +42,15 @@
 //! | dictionaries | their indices stay, and the entries are an array beside them, where the Arrow type is a dictionary: by the schema that the file has for Arrow, or that [`Scan::schema`] asks for; if all pages of the chunk have indices |
 //! | codecs | Snappy and LZ4_RAW: a page is the work of 32 threads, so it takes many pages at once to be fast |
 //! | pages | versions 1 and 2, with and without checksums; these are compared by whom the stored bytes get to |
-//! | rows | whole row groups |
+//! | rows | whole row groups, and any rows of them: with a page index by pages that have them, without one by all pages of nested columns, and those of flat ones that have them |
 //!
 //! | decoded by the host | because |
 //! |---|---|
 //! | views of strings; DELTA encodings of FIXED_LEN_BYTE_ARRAY and of decimals of any length; structs, lists and maps with such a leaf | there are no kernels for them yet |
 //! | more than 4 lists in each other, list views; fixed-size lists of lists where one is null | the kernels do not know them |
 //! | leaves of a struct that do not agree on a list around them; maps with a null key; levels that make no list | the `parquet` crate says what becomes of them |
-//! | scans with a predicate; row groups of which only some rows are wanted | the host evaluates and cuts |
+//! | predicates are evaluated, on columns that the host decodes for that | there are no kernels for them; what the rows have in the columns that are wanted is decoded by the GPU then |
+//! | chunks with a page index that has other rows than their pages, or pages that do not begin with a row | the rows are those that the `parquet` crate finds |
 //! | chunks with anything odd: levels in BIT_PACKED, pages without entries before others, sizes that their headers do not have right, bytes behind the last value | the kernels take nothing that the `parquet` crate might not |
 //! | pages of GZIP, BROTLI, ZSTD and of Hadoop's LZ4 are decompressed | there are no kernels for them; they are decoded by the GPU all the same |
 //! | pages of Snappy and LZ4_RAW, unless `Processor::Gpu` is asked for: all if there are fewer than ten of about one length in a row group for each thread of the host, else those that are much longer than the others | threads are faster then: a page that takes one warp longer than all threads take for all of them is theirs, as one thread is reckoned to do ten pages meanwhile; this figure was not measured |
@@ -59,7 +61,8 @@
 //! A nested column is decoded by the GPU only if all its leaves that are asked for are. Lists that all have the same length become dense
 //! tensors: `DeviceArray::tensor_of_lists`.
 //!
-//! The device's memory is counted by rows and widths (of nested columns by levels and widths), and the pages of one row group,
+//! The device's memory is counted by rows and widths (of nested columns by levels and widths), once more for rows that are picked out, and
+//! the pages of one row group,
 //! decompressed and, where the device does it, as they are stored; if that is too much, the host decompresses them. What strings take is
 //! known when the kernels have followed their lengths; before, it is what the footer or the dictionary tell. Two row groups are decoded
 //! or wait at once.

@@ -55,7 +55,7 @@ impl Pages {
     }
 
     /// The rows of page `page`.
-    pub(super) fn rows(&self, page: usize) -> Range<u64> {
+    pub(crate) fn rows(&self, page: usize) -> Range<u64> {
         let first = |page: usize| {
             let location = self.locations.get(page)?;
             Some(location.first_row_index as u64)

@@ -21,8 +21,10 @@ pub(crate) use footer::{Footer, FooterStep};
 pub(crate) use leaves::{leaves_of, roots_of};
 pub(crate) use page::{Levels, PageFault, PageHeader, hadoop_frames, least_bits};
 #[cfg(feature = "cuda")]
-pub(crate) use page_header::{DataPage, DictionaryPage, PageLevels, PageList};
+pub(crate) use page_header::{DataPage, DictionaryPage, OnePage, PageLevels, PageList};
 pub(crate) use pieces::{Chunk, Pieces};
+#[cfg(feature = "cuda")]
+pub(crate) use plan::ColumnPlan;
 pub(crate) use plan::{DECODED_GAP, GroupPlan, Planner, ReadPlan, Request, joined};
 pub use plan::{SkipReason, SkippedRows};
 pub(crate) use predicate::{Bound, Key, Node, Operator};

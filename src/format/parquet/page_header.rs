@@ -25,6 +25,8 @@ pub(crate) struct PageList {
 pub(crate) struct DictionaryPage {
     /// Its bytes in the chunk, as they are stored.
     pub(crate) body: Range<usize>,
+    /// Bytes of its header, in front of it.
+    pub(crate) header: usize,
     /// Its bytes before compression.
     pub(crate) uncompressed: usize,
     pub(crate) crc: Option<u32>,
@@ -37,6 +39,8 @@ pub(crate) struct DictionaryPage {
 pub(crate) struct DataPage {
     /// Its bytes in the chunk, as they are stored, after the header.
     pub(crate) body: Range<usize>,
+    /// Bytes of that.
+    pub(crate) header: usize,
     /// Its bytes before compression.
     pub(crate) uncompressed: usize,
     pub(crate) crc: Option<u32>,
@@ -107,6 +111,7 @@ impl PageList {
                     }
                     list.dictionary = Some(DictionaryPage {
                         body,
+                        header: len,
                         uncompressed,
                         crc: header.crc,
                         entries,
@@ -135,6 +140,7 @@ impl PageList {
                     }
                     list.pages.push(DataPage {
                         body,
+                        header: len,
                         uncompressed,
                         crc: header.crc,
                         entries,
@@ -149,6 +155,59 @@ impl PageList {
         }
         Ok(list)
     }
+}
+
+impl PageList {
+    /// The one page of `part`, bytes that are `at` bytes behind the start of a chunk; nothing else is in them, nor passed over.
+    pub(crate) fn of_page(
+        part: &[u8],
+        at: usize,
+        codec: Compression,
+        bits: i64,
+    ) -> Result<OnePage, PageFault> {
+        let mut list = PageList::of(part, codec, bits)?;
+        let is_all = |body: &Range<usize>, header| body.start == header && body.end == part.len();
+        let moved =
+            |body: &Range<usize>| at.saturating_add(body.start)..at.saturating_add(body.end);
+        let page = match (list.dictionary.take(), list.pages.pop()) {
+            (Some(page), None) if is_all(&page.body, page.header) => {
+                OnePage::Dictionary(DictionaryPage {
+                    body: moved(&page.body),
+                    ..page
+                })
+            }
+            (None, Some(page)) if list.pages.is_empty() && is_all(&page.body, page.header) => {
+                OnePage::Data(DataPage {
+                    body: moved(&page.body),
+                    ..page
+                })
+            }
+            _ => {
+                let what = format!(
+                    "no page is the {} bytes at byte {at} of its chunk",
+                    part.len()
+                );
+                return Err(PageFault::Malformed(what));
+            }
+        };
+        Ok(page)
+    }
+
+    /// Adds a data page behind the others.
+    pub(crate) fn push(&mut self, page: DataPage) {
+        let entries = u64::from(page.entries);
+        self.pages.push(DataPage {
+            first_entry: self.entries,
+            ..page
+        });
+        self.entries = self.entries.saturating_add(entries);
+    }
+}
+
+/// What [`PageList::of_page`] finds.
+pub(crate) enum OnePage {
+    Dictionary(DictionaryPage),
+    Data(DataPage),
 }
 
 #[cfg_attr(not(feature = "cache"), allow(dead_code))]
@@ -607,6 +666,41 @@ mod tests {
         fn any_bytes_end(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = PageList::of(&bytes, Compression::UNCOMPRESSED, 32);
         }
+    }
+
+    #[test]
+    fn a_page_alone_is_all_of_its_bytes() {
+        let one = |part: &[u8]| PageList::of_page(part, 100, Compression::UNCOMPRESSED, 32);
+        let data = page(&DATA, 5);
+        let dictionary = page(
+            &[0x15, 4, 0x15, 24, 0x15, 24, 0x4c, 0x15, 6, 0x15, 0, 0],
+            12,
+        );
+        let header = data.len() - 5;
+        let Ok(OnePage::Data(first)) = one(&data) else {
+            panic!();
+        };
+        assert_eq!((first.header, first.entries), (header, 3));
+        assert_eq!(first.body, 100 + header..100 + data.len());
+        assert!(matches!(one(&dictionary), Ok(OnePage::Dictionary(page)) if page.entries == 3));
+        let index = page(&[0x15, 2, 0x15, 4, 0x15, 4, 0x3c, 0], 2);
+        for part in [
+            [&data[..], &data].concat(),
+            [&index[..], &data].concat(),
+            [&data[..], &index].concat(),
+            [&dictionary[..], &data].concat(),
+            [&dictionary[..], &index].concat(),
+            data[..data.len() - 1].to_vec(),
+            index,
+            Vec::new(),
+        ] {
+            assert!(matches!(one(&part), Err(PageFault::Malformed(_))));
+        }
+        // Behind each other, they count on.
+        let mut list = PageList::default();
+        list.push(first.clone());
+        list.push(first);
+        assert_eq!((list.entries, list.pages[1].first_entry), (6, 3));
     }
 
     /// One data page of 3 entries with 5 bytes of body.

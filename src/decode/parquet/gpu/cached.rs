@@ -24,8 +24,9 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
     /// part ends where the next one is said to begin: what is kept is never trusted. It comes back from the device once for each row group.
     ///
     /// Both are kept for the version of the file that they were made of, under the name of the source, and take about 100 bytes for a page
-    /// of the cache's capacity, and for 1,024 rows 8 for each kind of runs and 24 for deltas; those of chunks that are not decoded by kernels are not made.
-    /// [`DeviceScanReport`](super::DeviceScanReport) counts them.
+    /// of the cache's capacity, and for 1,024 rows 8 for each kind of runs and 24 for deltas; those of chunks that are not decoded by kernels
+    /// are not made, nor is anything kept of chunks of which only some pages are decoded. [`DeviceScanReport`](super::DeviceScanReport) counts
+    /// them.
     pub fn page_lists(mut self, cache: &MetadataCache) -> Self {
         let source = self.scan.reader.source();
         self.lists = Lists::kept(InCache {

@@ -13,15 +13,17 @@ use super::nesting::RootShape;
 use super::page_plan::{Arena, ChunkPlan};
 use super::pieces::pieces_of;
 use super::report::Tally;
+use super::wanted::{Found, Stored};
 use crate::buffer::DeviceBytes;
-use crate::cuda::columns::{Column, Nested, NestedOutcome, Outcome};
+use crate::cuda::columns::{Column, Leaf, Nested, NestedOutcome, Outcome};
 use crate::cuda::{Device, Filling, Stream};
 use crate::decode::device::{DeviceArray, DeviceBatch, Processor};
 use crate::decode::parquet::buffers::Buffers;
+use crate::decode::parquet::filter;
 use crate::decode::parquet::job::Task;
 use crate::decode::parquet::unit::{Held, Unit, Work};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::parquet::{GroupPlan, Pieces};
+use crate::format::parquet::{Bound, DECODED_GAP, GroupPlan, Pieces, Rows};
 
 /// A column chunk of fewer bytes is not worth its share of the launches: copying it costs less than they do. Not measured.
 const LEAST: u64 = 64 << 10;
@@ -56,6 +58,8 @@ pub(super) struct Groups {
 /// What became of a row group.
 pub(super) enum Decoded {
     Batch(DeviceBatch),
+    /// The predicate is true for none of its rows.
+    Nothing,
     /// It has to be decoded in smaller batches, by the host: why, and how many bytes it takes at least.
     Divide(Arc<str>, u64),
     /// Nobody wants it any more.
@@ -88,11 +92,64 @@ impl Chunk<'_> {
 }
 
 impl Groups {
-    /// Decodes all rows of a row group.
+    /// Decodes the rows of a row group that are wanted, and that the predicate is true for.
     ///
     /// # Errors
     /// Those of the host's decoder, and those of the device.
     pub(super) fn decode(
+        &self,
+        stream: &Stream,
+        group: &GroupPlan,
+        pieces: &Arc<Pieces>,
+    ) -> Result<Decoded> {
+        let Some(predicate) = &self.task.predicate else {
+            return self.decode_rows(stream, group, pieces);
+        };
+        let rows = self.matched(predicate, group, pieces)?;
+        if self.is_stopped() {
+            return Ok(Decoded::Stopped);
+        }
+        if rows.is_empty() {
+            return Ok(Decoded::Nothing);
+        }
+        let group = GroupPlan {
+            decoded: rows.closing(DECODED_GAP),
+            rows,
+            ..group.clone()
+        };
+        self.decode_rows(stream, &group, pieces)
+    }
+
+    /// The rows that are wanted and that the predicate is true for, by the host.
+    fn matched(&self, predicate: &Bound, group: &GroupPlan, pieces: &Arc<Pieces>) -> Result<Rows> {
+        let leaves = predicate.leaves();
+        let (rows, batch_rows) = (group.decoded.clone(), self.task.batch_rows);
+        let mut unit = self.unit(&leaves, group, rows, pieces, batch_rows)?;
+        filter::matched(predicate, &mut unit, group, || self.is_stopped())
+    }
+
+    fn unit(
+        &self,
+        leaves: &[usize],
+        group: &GroupPlan,
+        rows: Rows,
+        pieces: &Arc<Pieces>,
+        batch_rows: u64,
+    ) -> Result<Unit> {
+        Unit::new(Work {
+            metadata: &self.task.metadata,
+            fields: &self.task.fields,
+            leaves,
+            group,
+            rows,
+            held: Held::Here(pieces.clone()),
+            batch_rows,
+            name: &self.task.name,
+            buffers: &self.buffers,
+        })
+    }
+
+    fn decode_rows(
         &self,
         stream: &Stream,
         group: &GroupPlan,
@@ -108,10 +165,14 @@ impl Groups {
             for leaf in &chunk.plans {
                 text = text.saturating_add(leaf.text);
             }
-            let leaves = chunk.plans.iter().map(|leaf| leaf.needed(group.count));
+            let leaves = chunk.plans.iter().map(Planned::needed);
             needed = needed.saturating_add(match chunk.plans.is_empty() {
                 false => leaves.fold(0, u64::saturating_add),
-                true => self.estimate(chunk.root, group),
+                true => share(
+                    self.estimate(chunk.root, group),
+                    group.decoded.len(),
+                    group.count,
+                ),
             });
         }
         let is_planned = chunks.iter().any(Chunk::is_planned);
@@ -207,14 +268,16 @@ impl Groups {
         let (mut leaves, mut nested_leaves) = (Vec::new(), Vec::new());
         for chunk in chunks.iter().filter(|chunk| chunk.is_planned()) {
             for planned in &chunk.plans {
-                match planned.nested(group.count) {
-                    Some(leaf) => {
-                        nested.push(leaf);
-                        nested_leaves.push(planned.leaf);
+                // Of some pages nothing is kept: the next time it may be others.
+                let leaf = planned.is_whole.then_some(planned.leaf);
+                match planned.nested() {
+                    Some(levels) => {
+                        nested.push(levels);
+                        nested_leaves.push(leaf);
                     }
                     None => {
                         flat.push(planned.chunk.column.clone());
-                        leaves.push(planned.leaf);
+                        leaves.push(leaf);
                     }
                 }
             }
@@ -223,7 +286,7 @@ impl Groups {
         if flat.is_empty() && nested.is_empty() {
             return Ok(None);
         }
-        let known = self.lists.marks(group.index, leaves.iter().copied());
+        let known = self.lists.marks(group.index, &leaves);
         let (flat, nested, marks) =
             self.gpu
                 .marked(&pages, &flat, &nested, most, known.as_deref())?;
@@ -242,7 +305,8 @@ impl Groups {
         }
         let flat = flat.into_iter().map(NestedOutcome::from);
         let (mut flat, mut nested) = (flat, nested.into_iter());
-        for (chunk, array) in chunks.iter().zip(arrays) {
+        let mut made = Vec::with_capacity(chunks.len());
+        for (at, chunk) in chunks.iter().enumerate() {
             let Some(shape) = chunk
                 .root
                 .shape
@@ -272,9 +336,18 @@ impl Groups {
                     Some(NestedOutcome::Large { .. }) | None => {}
                 }
             }
-            if !chunk.is_planned() {
-                continue;
+            if chunk.is_planned() && leaves.len() == chunk.plans.len() {
+                made.push((at, shape, leaves));
             }
+        }
+        let found = made
+            .iter_mut()
+            .filter_map(|(at, _, leaves)| Some((chunks.get(*at)?, leaves)));
+        self.select(found)?;
+        for (at, shape, leaves) in made {
+            let (Some(chunk), Some(array)) = (chunks.get(at), arrays.get_mut(at)) else {
+                continue;
+            };
             match shape.array(&self.gpu, &leaves) {
                 Ok(made) => *array = Some(made),
                 Err(why) => chunk.leave(why),
@@ -283,12 +356,36 @@ impl Groups {
         Ok(None)
     }
 
+    /// Leaves, of chunks, the rows that are wanted of each.
+    fn select<'a, 'c: 'a>(
+        &self,
+        chunks: impl Iterator<Item = (&'a Chunk<'c>, &'a mut Vec<Leaf>)>,
+    ) -> Result<()> {
+        let (mut places, mut selections) = (Vec::new(), Vec::new());
+        for (chunk, leaves) in chunks {
+            for (planned, leaf) in chunk.plans.iter().zip(leaves) {
+                if let Some(selection) = planned.selection(leaf) {
+                    places.push(leaf);
+                    selections.push(selection);
+                }
+            }
+        }
+        if selections.is_empty() {
+            return Ok(());
+        }
+        let made = self.gpu.select(&selections)?;
+        for (place, leaf) in places.into_iter().zip(made) {
+            *place = leaf;
+        }
+        Ok(())
+    }
+
     /// What is to become of a column of a row group.
     fn planned<'a>(
         &self,
         root: &'a Root,
         group: &GroupPlan,
-        pieces: &Pieces,
+        pieces: &Arc<Pieces>,
         arena: &mut Arena,
     ) -> Chunk<'a> {
         let reason = OnceLock::new();
@@ -310,11 +407,16 @@ impl Groups {
         &self,
         root: &Root,
         group: &GroupPlan,
-        pieces: &Pieces,
+        pieces: &Arc<Pieces>,
         arena: &mut Arena,
     ) -> std::result::Result<Vec<Planned>, Arc<str>> {
         let shape = root.shape.as_ref().map_err(Arc::clone)?;
-        if self.processor == Processor::Auto && self.bytes_of_root(root, group) < LEAST {
+        let bytes = share(
+            self.bytes_of_root(root, group),
+            group.rows.len(),
+            group.count,
+        );
+        if self.processor == Processor::Auto && bytes < LEAST {
             return Err(format!("less than {LEAST} bytes").into());
         }
         let metadata = self.task.metadata.row_group(group.index);
@@ -324,19 +426,21 @@ impl Groups {
         for (leaf, shape) in root.leaves.iter().zip(&shape.leaves) {
             let column = group.columns.iter().find(|column| column.leaf == *leaf);
             let column = column.ok_or("it was not planned")?;
-            let bytes = pieces.range(column.chunk.clone());
-            let bytes = bytes.ok_or("its chunk was not read as a whole")?;
+            let bytes = Stored::new(pieces, &column.chunk);
             let of = metadata.column(*leaf);
-            let list = self.lists.of((group.index, *leaf), of, &bytes);
-            let chunk = list
-                .and_then(|list| ChunkPlan::of(shape, of, &list, group.count, &mut with))
-                .map_err(|why| match shape.levels {
-                    None => why,
-                    Some(_) => format!("of {}: {why}", of.column_path().string()),
-                })?;
+            let found = Found::of(&self.lists, of, group, column, &bytes);
+            let plan = found.and_then(|found| {
+                let (list, entries) = (&found.list, found.entries);
+                let chunk = ChunkPlan::of(shape, of, list, entries, &mut with)?;
+                Ok((found, chunk))
+            });
+            let (found, chunk) = plan.map_err(|why| match shape.levels {
+                None => why,
+                Some(_) => format!("of {}: {why}", of.column_path().string()),
+            })?;
             let text = match of.unencoded_byte_array_data_bytes() {
-                Some(_) => shape.text(of),
-                None => chunk.text(),
+                Some(_) if found.rows == group.count => shape.text(of),
+                _ => chunk.text(),
             };
             plans.push(Planned {
                 leaf: *leaf,
@@ -344,6 +448,10 @@ impl Groups {
                 bytes,
                 shape: shape.clone(),
                 text,
+                rows: found.rows,
+                page_rows: found.page_rows,
+                wanted: found.wanted,
+                is_whole: found.is_whole,
             });
         }
         *arena = with;
@@ -367,19 +475,14 @@ impl Groups {
     /// Decodes a column by the crate.
     fn decode_by_host(&self, chunk: &Chunk<'_>, group: &GroupPlan, pieces: &Arc<Pieces>) {
         let decode = || {
-            let mut unit = Unit::new(Work {
-                metadata: &self.task.metadata,
-                fields: &self.task.fields,
-                leaves: &chunk.root.leaves,
-                group,
-                rows: group.decoded.clone(),
-                held: Held::Here(pieces.clone()),
-                batch_rows: group.count,
-                name: &self.task.name,
-                buffers: &self.buffers,
-            })?;
-            let mut arrays = Vec::new();
+            let (leaves, rows) = (&chunk.root.leaves, group.decoded.clone());
+            let mut unit = self.unit(leaves, group, rows, pieces, group.count)?;
+            let positions = group.rows.positions_in(&group.decoded);
+            let (mut arrays, mut at) = (Vec::new(), 0);
             while let Some(batch) = unit.next()? {
+                let rows = batch.num_rows() as u64;
+                let batch = filter::kept_of(batch, &positions.within(at..at + rows))?;
+                at += rows;
                 arrays.extend(batch.columns().first().cloned());
             }
             Ok(arrays)
@@ -419,7 +522,7 @@ impl Groups {
             }
         }
         drop(tally);
-        let rows = usize::try_from(group.count).unwrap_or(usize::MAX);
+        let rows = usize::try_from(group.rows.len()).unwrap_or(usize::MAX);
         let batch = DeviceBatch::new(self.task.schema.clone(), rows, columns);
         Ok(Decoded::Batch(batch))
     }
@@ -490,6 +593,12 @@ impl Groups {
     pub(super) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
+}
+
+/// So much of it as `part` of `all` rows have, if all have as much.
+fn share(bytes: u64, part: u64, all: u64) -> u64 {
+    let share = u128::from(bytes) * u128::from(part) / u128::from(all.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX)
 }
 
 fn len_of(bytes: u64) -> Result<usize> {

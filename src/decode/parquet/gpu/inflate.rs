@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use parquet::basic::Compression;
 use parquet::column::page::PageReader;
 use parquet::errors::{ParquetError, Result};
@@ -10,6 +9,7 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::SerializedPageReader;
 
 use super::page_plan::Body;
+use super::wanted::Stored;
 use crate::decode::parquet::pages::{snappy_len, zstd};
 
 /// Writes the body of a page of `chunk`, whose bytes are `bytes`, to `to`, which has as many bytes as its header promises.
@@ -18,7 +18,7 @@ use crate::decode::parquet::pages::{snappy_len, zstd};
 /// does not look at the checksum.
 pub(super) fn inflate(
     chunk: &ColumnChunkMetaData,
-    bytes: &Bytes,
+    bytes: &Stored,
     body: &Body,
     with_crc: bool,
     to: &mut [u8],
@@ -26,7 +26,7 @@ pub(super) fn inflate(
     let short = || ParquetError::EOF("a page ends inside its levels".into());
     let stored = bytes.get(body.stored.clone()).ok_or_else(short)?;
     if let Some(expected) = body.crc.filter(|_| with_crc)
-        && crc(stored) != expected
+        && crc(&stored) != expected
     {
         return Err(ParquetError::General("Page CRC checksum mismatch".into()));
     }
@@ -62,13 +62,14 @@ pub(super) fn inflate(
 /// The same by the crate's reader, for codecs that it shows nowhere else: of a chunk of this one page.
 fn by_the_crate(
     chunk: &ColumnChunkMetaData,
-    bytes: &Bytes,
+    bytes: &Stored,
     body: &Body,
     to: &mut [u8],
 ) -> Result<()> {
     let start = body.stored.start.checked_sub(body.header);
     let start = start.ok_or_else(|| ParquetError::EOF("a page without a header".into()))?;
-    let page = bytes.slice(start..body.stored.end);
+    let page = bytes.get(start..body.stored.end);
+    let page = page.ok_or_else(|| ParquetError::EOF("a page that was not read".into()))?;
     let alone = ColumnChunkMetaData::builder(chunk.column_descr_ptr())
         .set_compression(chunk.compression())
         .set_total_compressed_size(i64::try_from(page.len())?)

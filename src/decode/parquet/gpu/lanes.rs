@@ -22,7 +22,7 @@ pub(super) const LANES: usize = 2;
 /// Batches of one item that wait to be taken.
 const WAITING: usize = 2;
 
-/// Most rows of a batch that the host decodes, where it decodes whole row groups.
+/// Most rows of a batch that the host decodes, where it decodes row groups alone.
 const HOST_ROWS: u64 = 1 << 20;
 
 /// Row groups that are decoded one after the other.
@@ -237,7 +237,7 @@ impl Lanes {
                 self.push(at, batch);
                 return Ok(());
             }
-            Ok(Decoded::Stopped) => return Ok(()),
+            Ok(Decoded::Nothing | Decoded::Stopped) => return Ok(()),
             Ok(Decoded::Divide(why, bytes)) => (why, bytes),
             Err(error) if matches!(error.kind(), ErrorKind::OutOfMemory { .. }) => {
                 self.groups.gpu.trim();
@@ -283,6 +283,7 @@ impl Lanes {
             .fetch_add(report.bytes_with_footer, Ordering::Relaxed);
         let mut tally = self.groups.tally();
         for root in &self.groups.roots {
+            let why = root.shape.as_ref().err().unwrap_or(why);
             for _ in 0..count {
                 tally.by_host(&root.name, why);
             }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parquet::file::metadata::ColumnChunkMetaData;
 
 use crate::cuda::columns::Marks;
-use crate::format::parquet::{PageFault, PageList, least_bits};
+use crate::format::parquet::{OnePage, PageFault, PageList, least_bits};
 
 /// Where the page lists of a scan come from, and how many did.
 #[derive(Debug, Default)]
@@ -69,9 +69,7 @@ impl Lists {
             Some(keep) => keep.list(group, leaf, &walk),
             None => walk().map(Arc::new),
         };
-        let list = list.map_err(|fault| match fault {
-            PageFault::Malformed(what) | PageFault::Unsupported(what) => what,
-        })?;
+        let list = list.map_err(said)?;
         // Of the same version, it cannot be of other bytes; and if it were, nothing outside of them would be looked at.
         match list.ends_within(bytes.len()) {
             true => Ok(list),
@@ -79,21 +77,51 @@ impl Lists {
         }
     }
 
-    /// Where the tiles of these leaves of a row group begin, as far as it is known. `None` if nothing keeps that.
+    /// Pages of `chunk` where an index says that they are: `parts` are their bytes, and how far these are behind its start. That is not kept.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub(super) fn of_parts<'a>(
+        &self,
+        chunk: &ColumnChunkMetaData,
+        parts: impl Iterator<Item = (usize, &'a [u8])>,
+    ) -> Result<PageList, String> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.walked.fetch_add(1, Ordering::Relaxed);
+        let bits = least_bits(chunk.column_type(), chunk.column_descr().type_length());
+        let mut list = PageList::default();
+        for (at, part) in parts {
+            let page = PageList::of_page(part, at, chunk.compression(), bits).map_err(said)?;
+            match page {
+                OnePage::Data(page) => list.push(page),
+                OnePage::Dictionary(page) if list == PageList::default() => {
+                    list.dictionary = Some(page);
+                }
+                OnePage::Dictionary(_) => {
+                    return Err("a dictionary that does not come first".into());
+                }
+            }
+        }
+        Ok(list)
+    }
+
+    /// Where the tiles of these leaves of a row group begin, as far as it is known; nothing is of leaves that are `None`. `None` if nothing
+    /// keeps that.
     pub(super) fn marks(
         &self,
         group: usize,
-        leaves: impl Iterator<Item = usize>,
+        leaves: &[Option<usize>],
     ) -> Option<Vec<Option<Arc<Marks>>>> {
         let kept = self.kept.as_ref()?;
-        Some(leaves.map(|leaf| kept.marks(group, leaf)).collect())
+        let marks = leaves.iter().map(|leaf| kept.marks(group, (*leaf)?));
+        Some(marks.collect())
     }
 
     /// Counts the pages whose marks were `known`, and keeps those that were found for another time.
     pub(super) fn note(
         &self,
         group: usize,
-        leaves: &[usize],
+        leaves: &[Option<usize>],
         known: Option<Vec<Option<Arc<Marks>>>>,
         found: Vec<Option<Marks>>,
     ) {
@@ -101,7 +129,7 @@ impl Lists {
         let pages = known.map(|marks| marks.count()).sum();
         self.marked.fetch_add(pages, Ordering::Relaxed);
         for (leaf, marks) in leaves.iter().zip(found) {
-            if let (Some(kept), Some(marks)) = (&self.kept, marks) {
+            if let (Some(kept), Some(leaf), Some(marks)) = (&self.kept, leaf, marks) {
                 kept.keep_marks(group, *leaf, marks);
             }
         }
@@ -117,5 +145,11 @@ impl Lists {
         let walked = self.walked.load(Ordering::Relaxed);
         let asked = self.asked.load(Ordering::Relaxed);
         (walked, asked.saturating_sub(walked))
+    }
+}
+
+fn said(fault: PageFault) -> String {
+    match fault {
+        PageFault::Malformed(what) | PageFault::Unsupported(what) => what,
     }
 }

@@ -16,6 +16,7 @@ pub mod planning;
 mod report;
 mod scan;
 mod shape;
+mod wanted;
 
 pub use report::{
     Decompressed, DeviceColumnPlan, DeviceColumnReport, DevicePlan, DeviceScanReport,

@@ -80,7 +80,7 @@ pub(super) enum By {
 }
 
 impl ChunkPlan {
-    /// Plans `chunk`, whose pages are those of `list`, and of which all rows are wanted.
+    /// Plans those pages of `chunk` that are in `list`, all of them, which have to have `wanted` entries.
     ///
     /// # Errors
     /// Why the kernels do not decode it, in words. Who decodes it instead also finds out what is wrong with it, if something is.
@@ -88,7 +88,7 @@ impl ChunkPlan {
         shape: &LeafShape,
         chunk: &ColumnChunkMetaData,
         list: &PageList,
-        rows: u64,
+        wanted: u64,
         arena: &mut Arena,
     ) -> Result<Self, String> {
         let codec = chunk.compression();
@@ -99,10 +99,6 @@ impl ChunkPlan {
         {
             data_pages = before;
         }
-        let wanted = match shape.levels {
-            None => rows,
-            Some(_) => u64::try_from(chunk.num_values()).unwrap_or(0),
-        };
         if list.entries != wanted {
             let what = if shape.levels.is_none() {
                 "rows"
@@ -111,12 +107,6 @@ impl ChunkPlan {
             };
             return Err(format!("{} entries for {wanted} {what}", list.entries));
         }
-        let mut end = 0;
-        let mut header = |body: &Range<usize>| {
-            let header = body.start.saturating_sub(end);
-            end = body.end;
-            header
-        };
         let is_stored = codec == Compression::UNCOMPRESSED;
         // Columns without a page that needs it: the crate would decode it all the same.
         let mut bodies = Vec::with_capacity(data_pages.len() + 1);
@@ -124,14 +114,13 @@ impl ChunkPlan {
         if let Some(page) = &list.dictionary {
             let place = arena.take(page.uncompressed);
             checked_dictionary(shape, chunk, page)?;
-            let header = header(&page.body);
             bodies.push(Body {
                 stored: page.body.clone(),
                 compressed: !is_stored,
                 plain: 0,
                 place: place.clone(),
                 crc: page.crc,
-                header,
+                header: page.header,
                 codec,
                 by: By::Host(None),
                 gap: 0,
@@ -165,14 +154,13 @@ impl ChunkPlan {
                 ));
             }
             let place = arena.take(len);
-            let header = header(&page.body);
             bodies.push(Body {
                 stored: page.body.clone(),
                 compressed,
                 plain: levels.repetition as usize + levels.definition as usize,
                 place: place.clone(),
                 crc: page.crc,
-                header,
+                header: page.header,
                 codec,
                 by: By::Host(None),
                 gap: 0,

@@ -64,7 +64,7 @@ impl Groups {
             }
             match (piece.to, planned.bytes.get(body.stored.clone())) {
                 (To::Stored, Some(stored)) if stored.len() == page.len() => {
-                    page.copy_from_slice(stored);
+                    page.copy_from_slice(&stored);
                 }
                 _ => self.inflate(group, chunk, planned, body, piece.to, page),
             }

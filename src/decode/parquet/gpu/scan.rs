@@ -59,8 +59,13 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
 
 /// A scan to the memory of a GPU to be; made by [`Scan::on_device`].
 ///
-/// A batch is a row group, in the order of the file; row groups that are decoded by the host alone come in batches of about a million
-/// rows, or of fewer if the [memory](Self::memory) is short. [`Scan::batch_rows`] and [`Scan::as_ready`] have no meaning here.
+/// A batch is a row group, in the order of the file, or what is wanted of it; row groups that are decoded by the host alone come in batches
+/// of about a million rows, or of fewer if the [memory](Self::memory) is short. [`Scan::as_ready`] has no meaning here, nor has
+/// [`Scan::batch_rows`], but that a predicate is evaluated on as many rows at once.
+///
+/// Of [some rows](Scan::rows), the device gets the pages that have them, as the host would read and decode them, and copies the rows once
+/// they are decoded. A [predicate](Scan::filter) is evaluated by the host, which decodes its columns for that; then the device gets pages with
+/// rows that it is true for, also of these columns if they are wanted.
 #[must_use = "a scan does nothing before `batches` or `explain`"]
 pub struct DeviceScan<R: Reader + ?Sized> {
     pub(super) scan: Scan<R>,
@@ -106,7 +111,7 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
             None => gpu.memory()?.0 / 2,
         };
         let roots = roots(&task, processor);
-        let items = items(&task, &roots, processor);
+        let items = items(&task, &roots);
         let groups = Groups {
             task,
             gpu,
@@ -129,13 +134,9 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
     pub fn explain(self) -> Result<DevicePlan> {
         let (task, scan, _) = block_on(self.scan.tasked())?;
         let roots = roots(&task, self.processor);
-        let whole = by_host_alone(&task, &roots, self.processor);
         let columns = roots.into_iter().map(|root| DeviceColumnPlan {
             column: root.name,
-            host_because: match &whole {
-                Some(why) => Some(why.clone()),
-                None => root.shape.err(),
-            },
+            host_because: root.shape.err(),
         });
         Ok(DevicePlan {
             scan,
@@ -184,37 +185,14 @@ fn roots(task: &Task, processor: Processor) -> Vec<Root> {
 
 const ASKED: &str = "that was asked for";
 
-/// Why the host decodes all of a scan, if it does.
-fn by_host_alone(task: &Task, roots: &[Root], processor: Processor) -> Option<Arc<str>> {
-    if processor == Processor::Cpu {
-        return Some(ASKED.into());
+/// The row groups: all in one, if the host decodes each of their columns.
+fn items(task: &Task, roots: &[Root]) -> Vec<Item> {
+    let groups = task.plan.groups.len();
+    if groups > 0 && roots.iter().all(|root| root.shape.is_err()) {
+        // Each column has a reason of its own, which is told instead.
+        return vec![Item::Host(0..groups, "it has no kernels".into())];
     }
-    if task.predicate.is_some() {
-        return Some("the host evaluates predicates".into());
-    }
-    match roots.iter().all(|root| root.shape.is_err()) {
-        true => Some("the kernels decode none of its columns".into()),
-        false => None,
-    }
-}
-
-/// The row groups, those next to each other that the host decodes alone together.
-fn items(task: &Task, roots: &[Root], processor: Processor) -> Vec<Item> {
-    let whole = by_host_alone(task, roots, processor);
-    let mut items: Vec<Item> = Vec::new();
-    for (number, group) in task.plan.groups.iter().enumerate() {
-        let why = match &whole {
-            Some(why) => Some(why.clone()),
-            None if group.decoded.len() < group.count => Some("of some rows only".into()),
-            None => None,
-        };
-        match (why, items.last_mut()) {
-            (None, _) => items.push(Item::Group(number)),
-            (Some(_), Some(Item::Host(before, _))) => before.end = number + 1,
-            (Some(why), _) => items.push(Item::Host(number..number + 1, why)),
-        }
-    }
-    items
+    (0..groups).map(Item::Group).collect()
 }
 
 /// The batches of a scan to the memory of a GPU: an iterator that parks its thread.

@@ -1,0 +1,172 @@
+//! What choosing rows does for each that is wanted, counted by the software device: instructions of warps, and bytes moved. The table is
+//! `select.tsv`, held as `counts.tsv` is; `FEEDWATER_WRITE_COUNTS=1 cargo test --test cuda counts` writes it.
+//!
+//! The least that has to be moved: what comes out, loaded and stored; of strings and lists their offsets once more, which lead to ranges; and
+//! the ranges. Where single rows are wanted, a sector of 32 bytes is loaded for each.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+use std::path::Path;
+
+use feedwater::cuda::Device;
+use feedwater::cuda::columns::{Leaf, Offsets, Slots};
+use software_cuda_preload::Session;
+
+use crate::pages::Random;
+use crate::select::{Both, Form, PLAIN};
+use crate::support::*;
+
+const ROWS: u64 = 1 << 14;
+const KERNELS: [&str; 6] = [
+    "select_within",
+    "scan_reduce",
+    "scan_sums",
+    "scan_emit",
+    "select_totals",
+    "select",
+];
+
+fn cases() -> Vec<(&'static str, Form)> {
+    let eight = Form {
+        slots: Slots::Fixed { width: 8 },
+        ..PLAIN
+    };
+    vec![
+        ("8 bytes", eight.clone()),
+        (
+            "8 bytes, nullable",
+            Form {
+                nullable: true,
+                ..eight.clone()
+            },
+        ),
+        (
+            "booleans, nullable",
+            Form {
+                slots: Slots::Bits,
+                nullable: true,
+                ..PLAIN
+            },
+        ),
+        (
+            "strings of 16 bytes",
+            Form {
+                slots: Slots::Text { large: false },
+                most: 48,
+                ..PLAIN
+            },
+        ),
+        (
+            "lists of 8 bytes",
+            Form {
+                lists: vec![Offsets::Small],
+                ..eight
+            },
+        ),
+    ]
+}
+
+/// One range, ranges of 100 rows, and single rows.
+fn choices() -> [(&'static str, Vec<Range<u64>>); 3] {
+    let ranges =
+        |len: u64, step: u64| (0..ROWS / step).map(move |at| at * step + 1..at * step + 1 + len);
+    [
+        ("half", vec![ROWS / 4..ROWS * 3 / 4]),
+        ("hundreds", ranges(100, 200).collect()),
+        ("every other", ranges(1, 2).collect()),
+    ]
+}
+
+/// Bytes of all buffers.
+fn bytes(leaf: &Leaf) -> u64 {
+    let values = &leaf.values;
+    let own = [
+        Some(&values.values),
+        values.offsets.as_ref(),
+        values.validity.as_ref(),
+    ];
+    let lists = leaf.offsets.iter().map(Option::as_ref);
+    let valid = leaf.valid.iter().map(|(bits, _)| Some(bits));
+    let all = own.into_iter().chain(lists).chain(valid).flatten();
+    all.map(|bytes| bytes.len() as u64).sum()
+}
+
+#[test]
+fn instructions_and_bytes_of_each_row_are_those_of_the_table() {
+    if !is_software(&session("eager")) {
+        return;
+    }
+    let mut table = String::from("case\trows\tkernel\tinstructions\tblock\tlaunch\tleast\n");
+    for (name, form) in cases() {
+        for (way, rows) in choices() {
+            let mut session = session("eager");
+            session.set("TRAFFIC", "on");
+            {
+                let gpu = Device::open(0).unwrap();
+                let leaf = Both::of(&gpu, &form, ROWS, &mut Random::new(1));
+                let made = gpu.select(&[leaf.selection(&rows)]).unwrap();
+                let count = made[0].slots[0];
+                let ranges = rows.len() as u64;
+                // Starts and sums; where they lead to others, these are made, summed and looked at.
+                let kinds =
+                    form.lists.len() as u64 + u64::from(matches!(form.slots, Slots::Text { .. }));
+                let mut least = 2 * bytes(&made[0]) + ranges * 16 * (1 + 3 * kinds);
+                if way == "every other" {
+                    // What is between them is loaded as well.
+                    least += bytes(&made[0]);
+                }
+                let (all, least) = count_of(&mut table, &session, (name, way), count, least);
+                assert!(
+                    all <= least * 1.3 + 0.25,
+                    "{name}, {way}: {all} bytes a row, the least is {least}"
+                );
+            }
+            nothing_left(&session);
+        }
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cuda/select.tsv");
+    if std::env::var_os("FEEDWATER_WRITE_COUNTS").is_some() {
+        std::fs::write(&path, &table).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(committed.lines().count(), table.lines().count(), "{table}");
+    for (was, is) in committed.lines().zip(table.lines()) {
+        for (was_one, is_one) in was.split('\t').zip(is.split('\t')) {
+            let near = match (was_one.parse::<f64>(), is_one.parse::<f64>()) {
+                (Ok(was), Ok(is)) => (was - is).abs() <= 0.05 * was + 0.002,
+                _ => was_one == is_one,
+            };
+            assert!(near, "was {was}\nis {is}");
+        }
+    }
+}
+
+/// Adds the lines of a case; bytes of a row, and the least of them.
+fn count_of(
+    table: &mut String,
+    session: &Session,
+    (name, way): (&str, &str),
+    rows: u64,
+    least: u64,
+) -> (f64, f64) {
+    let per_row = |count: u64| count as f64 / rows as f64;
+    let mut all = 0;
+    for kernel in KERNELS {
+        let work = session.work(kernel);
+        if work.launches == 0 {
+            continue;
+        }
+        let launch = work.distinct_loaded + work.distinct_stored;
+        all += launch;
+        let _ = writeln!(
+            table,
+            "{name}\t{way}\t{kernel}\t{:.3}\t{:.3}\t{:.3}\t",
+            per_row(work.steps),
+            per_row(work.loaded + work.stored),
+            per_row(launch)
+        );
+    }
+    let (all, least) = (per_row(all), per_row(least));
+    let _ = writeln!(table, "{name}\t{way}\tall\t\t\t{all:.3}\t{least:.3}");
+    (all, least)
+}
