@@ -160,10 +160,13 @@ impl Groups {
         let mut chunks: Vec<_> = roots
             .map(|root| self.planned(root, group, pieces, &mut arena))
             .collect();
-        let (mut needed, mut text) = (0u64, 0u64);
+        let (mut needed, mut text, mut is_twice) = (0u64, 0u64, false);
         for chunk in &chunks {
             for leaf in &chunk.plans {
-                text = text.saturating_add(leaf.text);
+                // Strings of rows that are chosen are there twice for a while.
+                let chosen = if leaf.wanted.is_some() { leaf.text } else { 0 };
+                is_twice |= leaf.wanted.is_some();
+                text = text.saturating_add(leaf.text).saturating_add(chosen);
             }
             let leaves = chunk.plans.iter().map(Planned::needed);
             needed = needed.saturating_add(match chunk.plans.is_empty() {
@@ -191,7 +194,8 @@ impl Groups {
         let room = self.memory - needed;
         let stored = assign(bodies, arena.len(), self.processor, self.threads, room);
         // What is not known before the lengths were read has the rest.
-        let most = (self.memory - (needed - text)).saturating_sub(stored);
+        let most = self.memory.saturating_sub(needed.saturating_sub(text));
+        let most = most.saturating_sub(stored) / if is_twice { 2 } else { 1 };
         let mut arrays: Vec<Option<DeviceArray>> = chunks.iter().map(|_| None).collect();
         let filling = match is_planned {
             true => {
@@ -232,7 +236,8 @@ impl Groups {
             let large = self.by_kernels(pages, group, &chunks, &mut arrays, most)?;
             if let Some(bytes) = large {
                 let why = format!("{bytes} bytes of strings in a column");
-                let bytes = (needed - text).saturating_add(bytes);
+                let bytes = bytes.saturating_mul(if is_twice { 2 } else { 1 });
+                let bytes = needed.saturating_sub(text).saturating_add(bytes);
                 return Ok(Decoded::Divide(why.into(), bytes));
             }
         }
@@ -291,7 +296,15 @@ impl Groups {
             self.gpu
                 .marked(&pages, &flat, &nested, most, known.as_deref())?;
         drop(pages);
-        self.lists.note(group.index, &leaves, known, marks);
+        let are_done = flat
+            .iter()
+            .map(|outcome| !matches!(outcome, Outcome::Fault { .. }));
+        let nested_done = nested.iter();
+        let nested_done =
+            nested_done.map(|outcome| !matches!(outcome, NestedOutcome::Fault { .. }));
+        let are_done = are_done.chain(nested_done);
+        self.lists
+            .note(group.index, &leaves, known, marks, are_done);
         let mut large = flat.iter().filter_map(|outcome| match outcome {
             Outcome::Large { bytes } => Some(*bytes),
             _ => None,

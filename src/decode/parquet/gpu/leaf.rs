@@ -47,7 +47,12 @@ impl Planned {
                 let kinds = self.lists().len() as u64 + 2;
                 let ranges = wanted.ranges().len() as u64;
                 let ranges = ranges.saturating_mul(RANGE * kinds);
-                output.saturating_add(chosen).saturating_add(ranges)
+                // Offsets that it has only for this, before and after.
+                let lists = self.shape.levels.iter().flat_map(|levels| &levels.lists);
+                let own = lists.filter(|list| list.offsets == Offsets::None).count() as u64;
+                let offsets = column.rows().saturating_add(1).saturating_mul(own * 2 * 4);
+                let both = output.saturating_add(chosen).saturating_add(offsets);
+                both.saturating_add(ranges)
             }
         };
         both.saturating_add(column.scratch())

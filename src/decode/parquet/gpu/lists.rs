@@ -106,28 +106,38 @@ impl Lists {
     }
 
     /// Where the tiles of these leaves of a row group begin, as far as it is known; nothing is of leaves that are `None`. `None` if nothing
-    /// keeps that.
+    /// keeps that, or of none of them.
     pub(super) fn marks(
         &self,
         group: usize,
         leaves: &[Option<usize>],
     ) -> Option<Vec<Option<Arc<Marks>>>> {
         let kept = self.kept.as_ref()?;
+        leaves.iter().flatten().next()?;
         let marks = leaves.iter().map(|leaf| kept.marks(group, (*leaf)?));
         Some(marks.collect())
     }
 
-    /// Counts the pages whose marks were `known`, and keeps those that were found for another time.
+    /// Counts the pages whose marks were `known` and right, and keeps those that were found for another time. `are_done` says which leaves
+    /// were decoded: marks that were wrong are forgotten, so that the next time is like the first.
     pub(super) fn note(
         &self,
         group: usize,
         leaves: &[Option<usize>],
         known: Option<Vec<Option<Arc<Marks>>>>,
-        found: Vec<Option<Marks>>,
+        mut found: Vec<Option<Marks>>,
+        are_done: impl Iterator<Item = bool>,
     ) {
-        let known = known.into_iter().flatten().flatten();
-        let pages = known.map(|marks| marks.count()).sum();
-        self.marked.fetch_add(pages, Ordering::Relaxed);
+        let known = known.into_iter().flatten();
+        for ((known, found), is_done) in known.zip(&mut found).zip(are_done) {
+            match (known, is_done) {
+                (Some(marks), true) => {
+                    self.marked.fetch_add(marks.count(), Ordering::Relaxed);
+                }
+                (Some(_), false) => *found = Some(Marks::default()),
+                (None, _) => {}
+            }
+        }
         for (leaf, marks) in leaves.iter().zip(found) {
             if let (Some(kept), Some(leaf), Some(marks)) = (&self.kept, leaf, marks) {
                 kept.keep_marks(group, *leaf, marks);
