@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use feedwater::cuda::columns::reference::{self, HostOutcome};
 use feedwater::cuda::columns::{Column, Convert, Decoded, Encoding, Outcome, Page, Values, check};
+use feedwater::cuda::testing::Kernels as _;
 use feedwater::cuda::{Device, DeviceOptions, Guard, lend};
 use feedwater::{Batch, DeviceBytes, ErrorKind, Reader};
 use software_cuda_preload::Session;
