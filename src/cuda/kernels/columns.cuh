@@ -77,6 +77,7 @@ struct Page {
     u32 rep_len;  // `nesting`: bytes of levels of lists in version 2, in front of the others
     u64 plain;    // DELTA_PACKED: where its values are, as those of PLAIN; null: in the output already
 };
+static_assert(sizeof(Page) == 72);  // `PAGE` in columns/decode.rs
 
 struct Column {
     const u8 *dictionary;
@@ -91,6 +92,7 @@ struct Column {
     u32 convert;
     u32 argument;  // BYTES: the first byte; INT96: units of a second
 };
+static_assert(sizeof(Column) == 64);  // `COLUMN` there
 
 struct Found {
     u32 failed;   // nothing more is done for the page
@@ -100,6 +102,7 @@ struct Found {
     u32 bits;     // width of runs of values
     u32 end;      // where these end
 };
+static_assert(sizeof(Found) == 24);  // `FOUND` there
 
 struct Tile {
     u32 page;
@@ -111,6 +114,7 @@ struct Tile {
     u32 value_skip;
     u32 unused;
 };
+static_assert(sizeof(Tile) == 32);  // `TILE_ENTRY` there, and in columns/marks.rs
 
 struct Job {
     const Page *pages;
@@ -126,8 +130,8 @@ struct Job {
     u32 stage;    // `walk`: 0 levels, 1 values; `fixed`: 1 what was DELTA_PACKED, 0 the rest
     u32 unused;
 };
+static_assert(sizeof(Job) == 88);  // what `decode` there and `Table::job` in columns/nesting.rs write
 
-static __device__ u32 least(u32 a, u32 b) { return a < b ? a : b; }
 static __device__ u32 most(u32 a, u32 b) { return a > b ? a : b; }
 
 // The lowest `count` bits set, 32 at most.

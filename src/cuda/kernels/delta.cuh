@@ -16,6 +16,7 @@ struct Stream {
     u32 kind;
     u32 unused;
 };
+static_assert(sizeof(Stream) == 32);  // `STREAM` in columns/delta.rs
 
 // NUMBERS may be more than the values of the page, as many as its rows, and the last block cut behind the last that is wanted; so does the
 // `parquet` crate take them, and the check of pages before it. LENGTHS have to be as many as values, and something follows; NEXT_LENGTHS are
@@ -30,6 +31,7 @@ struct Blocks {
     u32 end;    // LENGTHS: what follows the stream in the body
     u32 unused;
 };
+static_assert(sizeof(Blocks) == 24);  // `BLOCKS` there
 
 // 1,024 values of a stream, and the deltas behind each of them: where the first of these is. Nothing of that is known where there are none.
 struct Checkpoint {
@@ -42,6 +44,7 @@ struct Checkpoint {
     u32 skip;    // deltas of the miniblock before the tile
     u32 wrong;   // `delta_known`: nobody reads on from here
 };
+static_assert(sizeof(Checkpoint) == 40);  // `CHECKPOINT` there
 
 struct DeltaJob {
     Job job;
@@ -51,6 +54,7 @@ struct DeltaJob {
     u64 stream_count;
     u64 checkpoint_count;
 };
+static_assert(sizeof(DeltaJob) == 128);  // `Job`, and five numbers that are written there
 
 // A number of 7 bits a byte, ten bytes at most, read by a warp; `at` becomes what follows it. False if it does not end.
 static __device__ bool read_number(const u8 *body, u32 &at, u32 end, u64 &number) {
