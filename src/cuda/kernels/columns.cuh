@@ -8,6 +8,10 @@
 #define TILE 1024u
 #define THREADS 128u
 #define WARPS (THREADS / LANES)
+// Bytes of a value of fixed width at most, as the host sees to (`MOST_WIDTH` in `columns.rs`): those of a tile are 2^30, so that 32 bits have room
+// for every product of rows and widths.
+#define WIDEST (1u << 20)
+static_assert((u64)TILE * WIDEST <= 1u << 30);
 
 enum Encoding { PLAIN = 0, DICTIONARY = 1, RLE = 2, SPLIT = 3, DELTA_PACKED = 4, DELTA_LENGTH = 5, DELTA_BYTES = 6 };
 // Of TEXT, whose width is 0, `strings.cu` makes what comes out; of INDICES these are what comes out.
@@ -86,7 +90,7 @@ struct Column {
     u64 *error;     // least page << 32 | check
     u64 *nulls;
     u32 entries;  // of the dictionary
-    u32 width;    // bytes of a value on pages; 0: bits
+    u32 width;    // bytes of a value on pages, WIDEST at most; 0: bits
     u32 unit;     // bytes that a thread writes: 1, 2, 4 or 8
     u32 units;    // how many of them a value has
     u32 convert;

@@ -117,6 +117,9 @@ static __device__ u64 many_bits(const Job *job, const u8 *from, u64 bit, u32 cou
     return count > 32 ? low | (u64)some_bits(job, from, bit + 32, count - 32) << 32 : low;
 }
 
+// Sizes of miniblocks have 32 bits: they are wanted of those that are there as a whole, as `walk` saw to. That of another is used by nobody, as no
+// delta is wanted behind it.
+//
 // The next `count` deltas, less the least of the block: lane `l` gets the four from 4 l on, zeros past the last. `bits` becomes the largest width
 // of any, in all lanes.
 template <class Number>
