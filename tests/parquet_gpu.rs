@@ -34,6 +34,8 @@ mod nesting;
 mod page_lists;
 #[path = "cuda/programs.rs"]
 mod programs;
+#[path = "parquet_gpu/refused.rs"]
+mod refused;
 #[path = "parquet_gpu/same_files.rs"]
 mod same_files;
 #[path = "parquet_gpu/scans.rs"]

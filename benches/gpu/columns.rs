@@ -5,6 +5,7 @@ use std::sync::Arc;
 use feedwater::cuda::columns::{
     Column, Convert, Encoding, Marks, NestedOutcome, Outcome, Page, Values,
 };
+use feedwater::cuda::testing::Kernels as _;
 use feedwater::cuda::{Device, DeviceOptions};
 
 use super::levels::{Nest, Step, Written};

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use feedwater::cuda::Device;
 use feedwater::cuda::decompress::{Body, Codec};
+use feedwater::cuda::testing::Kernels as _;
 
 use super::pages::Random;
 use super::{Way, median, number, on_the_device, work};

@@ -146,7 +146,7 @@ pub(super) unsafe fn queue_segments(
     unsafe { queue(work, kind, pieces, count, results) }
 }
 
-/// Queues the checksums of pieces (`Piece` in `kernels/crc.cu`).
+/// Queues the checksums of pieces (`kernels/pieces.cuh`).
 ///
 /// # Safety
 /// `count` pieces are at `pieces`, of memory that stays until the work is done; at `results` is a word for each segment, zero.

@@ -49,7 +49,7 @@ pub(super) use strings::STRINGS;
 pub enum Values {
     /// Bits. They become a bitmap, the lowest bit first, as Arrow has it.
     Boolean,
-    /// So many bytes each: 4 and 8 of numbers, 12 of INT96, any of FIXED_LEN_BYTE_ARRAY; not 0.
+    /// So many bytes each: 4 and 8 of numbers, 12 of INT96, any of FIXED_LEN_BYTE_ARRAY up to [`MOST_WIDTH`]; not 0.
     Fixed {
         /// Bytes of a value.
         width: u32,
@@ -255,6 +255,9 @@ impl Column {
             None => all(self.convert != Convert::Same, check::SHAPE)?,
             Some(width) => all(width == 0, check::SHAPE)?,
         }
+        if let Values::Fixed { width } = self.values {
+            all(width > MOST_WIDTH, check::SHAPE)?;
+        }
         if let Convert::Indices { .. } = self.convert {
             all(self.dictionary.is_none(), check::SHAPE)?;
         }
@@ -304,6 +307,9 @@ impl Column {
         Ok(())
     }
 }
+
+/// Bytes of a value of fixed width at most: kernels count those of 1,024 rows in 32 bits (`WIDEST` in `kernels/columns.cuh`).
+pub const MOST_WIDTH: u32 = 1 << 20;
 
 /// Rows and bytes of a page at most: their numbers are `i32` in its header.
 const MOST: u64 = i32::MAX as u64;

@@ -96,7 +96,7 @@ impl Device {
     /// # Errors
     /// Those of the device; nothing that the bytes say is one. [`ErrorKind::Unsupported`] for bytes of another device,
     /// [`ErrorKind::OutOfMemory`], [`ErrorKind::Cuda`], [`ErrorKind::DeviceLost`], [`ErrorKind::Forked`].
-    pub fn decompress(
+    pub(crate) fn decompress(
         &self,
         stored: &DeviceBytes,
         bodies: &[Body],

@@ -17,7 +17,7 @@ const BLOCK: u32 = 128;
 const TILE: u64 = 512;
 const HEADER: u64 = 12;
 const FOOTER: u64 = 4;
-/// Bytes of a `Record`, and of a `Piece` of `kernels/crc.cu`.
+/// Bytes of a `Record` (`kernels/records.cuh`), and of a `Piece` (`kernels/pieces.cuh`).
 const RECORD: usize = 16;
 const PIECE: usize = 32;
 

@@ -1,12 +1,131 @@
 //! Kernels by themselves, and what they have to give, one value after the other: for tests.
 #![allow(unsafe_code)]
 
+use std::sync::Arc;
+
+use super::columns::{Column, Leaf, Marks, Nested, NestedOutcome, Outcome, Selection, Uneven};
+use super::decompress::Body;
 use super::device::Device;
 use super::frames::{Frame, bytes_of};
 use super::launch::{Words, Work};
 use super::scan;
 use crate::buffer::DeviceBytes;
 use crate::error::Result;
+
+/// What the crate does with columns on a device, whose types no user of it can name.
+pub trait Kernels {
+    /// As `Device::columns`.
+    ///
+    /// # Errors
+    /// As there.
+    fn columns(&self, arena: &DeviceBytes, columns: &[Column]) -> Result<Vec<Outcome>>;
+
+    /// As `Device::nested`.
+    ///
+    /// # Errors
+    /// As there.
+    fn nested(
+        &self,
+        arena: &DeviceBytes,
+        flat: &[Column],
+        nested: &[Nested],
+        most: u64,
+    ) -> Result<(Vec<Outcome>, Vec<NestedOutcome>)>;
+
+    /// As `Device::marked`.
+    ///
+    /// # Errors
+    /// As there.
+    #[allow(clippy::type_complexity)]
+    fn marked(
+        &self,
+        arena: &DeviceBytes,
+        flat: &[Column],
+        nested: &[Nested],
+        most: u64,
+        known: Option<&[Option<Arc<Marks>>]>,
+    ) -> Result<(Vec<Outcome>, Vec<NestedOutcome>, Vec<Option<Marks>>)>;
+
+    /// As `Device::select`.
+    ///
+    /// # Errors
+    /// As there.
+    fn select(&self, selections: &[Selection]) -> Result<Vec<Leaf>>;
+
+    /// As `Device::uneven`.
+    ///
+    /// # Errors
+    /// As there.
+    fn uneven(
+        &self,
+        offsets: &DeviceBytes,
+        width: usize,
+        lists: u64,
+        size: u64,
+    ) -> Result<Option<Uneven>>;
+
+    /// As `Device::decompress`.
+    ///
+    /// # Errors
+    /// As there.
+    fn decompress(
+        &self,
+        stored: &DeviceBytes,
+        bodies: &[Body],
+        len: usize,
+    ) -> Result<(DeviceBytes, Vec<u32>)>;
+}
+
+// Methods of the type come before those of a trait, so that none calls itself.
+impl Kernels for Device {
+    fn columns(&self, arena: &DeviceBytes, columns: &[Column]) -> Result<Vec<Outcome>> {
+        Device::columns(self, arena, columns)
+    }
+
+    fn nested(
+        &self,
+        arena: &DeviceBytes,
+        flat: &[Column],
+        nested: &[Nested],
+        most: u64,
+    ) -> Result<(Vec<Outcome>, Vec<NestedOutcome>)> {
+        Device::nested(self, arena, flat, nested, most)
+    }
+
+    fn marked(
+        &self,
+        arena: &DeviceBytes,
+        flat: &[Column],
+        nested: &[Nested],
+        most: u64,
+        known: Option<&[Option<Arc<Marks>>]>,
+    ) -> Result<(Vec<Outcome>, Vec<NestedOutcome>, Vec<Option<Marks>>)> {
+        Device::marked(self, arena, flat, nested, most, known)
+    }
+
+    fn select(&self, selections: &[Selection]) -> Result<Vec<Leaf>> {
+        Device::select(self, selections)
+    }
+
+    fn uneven(
+        &self,
+        offsets: &DeviceBytes,
+        width: usize,
+        lists: u64,
+        size: u64,
+    ) -> Result<Option<Uneven>> {
+        Device::uneven(self, offsets, width, lists, size)
+    }
+
+    fn decompress(
+        &self,
+        stored: &DeviceBytes,
+        bodies: &[Body],
+        len: usize,
+    ) -> Result<(DeviceBytes, Vec<u32>)> {
+        Device::decompress(self, stored, bodies, len)
+    }
+}
 
 /// Where the data of each record is, and how long: what the kernels of `frames` find in a window.
 ///

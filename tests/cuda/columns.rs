@@ -4,7 +4,10 @@
 use std::sync::Arc;
 
 use feedwater::cuda::columns::reference::{self, HostOutcome};
-use feedwater::cuda::columns::{Column, Convert, Decoded, Encoding, Outcome, Page, Values, check};
+use feedwater::cuda::columns::{
+    Column, Convert, Decoded, Encoding, MOST_WIDTH, Outcome, Page, Values, check,
+};
+use feedwater::cuda::testing::Kernels as _;
 use feedwater::cuda::{Device, DeviceOptions, Guard, lend};
 use feedwater::{Batch, DeviceBytes, ErrorKind, Reader};
 use software_cuda_preload::Session;
@@ -813,6 +816,50 @@ fn pages_past_four_gigabytes() {
         let wanted = reference::columns(&arena.bytes, &arena.columns);
         let there = far_away(&gpu, &mut arena);
         assert_eq!(on_the_device(&gpu, &there, &arena.columns), wanted);
+    }
+    nothing_left(&session);
+}
+
+/// The widest values that kernels count in 32 bits, and wider ones.
+#[test]
+fn values_of_the_most_bytes_and_of_more() {
+    let session = session("lazy");
+    {
+        let gpu = separate();
+        let mut arena = Arena::default();
+        for (width, rows) in [(MOST_WIDTH, 2), (MOST_WIDTH - 1, 1), (MOST_WIDTH + 1, 2)] {
+            let entry: Vec<u8> = (0..width).map(|at| (at * 7 + at / 251) as u8).collect();
+            let entry = arena.push(&entry);
+            // Indices of no bits, which are all 0.
+            let body = arena.push(&[0, rows << 1]);
+            let page = Page {
+                body,
+                v1: true,
+                def_len: 0,
+                entries: rows.into(),
+                nulls: None,
+                encoding: Encoding::Dictionary,
+            };
+            arena.columns.push(Column {
+                values: fixed(width),
+                nullable: false,
+                dictionary: Some((entry, 1)),
+                pages: vec![page],
+                convert: Convert::Same,
+            });
+        }
+        let offset = arena.bytes.len().next_multiple_of(256) - arena.bytes.len();
+        let there = put(&gpu, &arena.bytes, offset);
+        let found = on_the_device(&gpu, &there, &arena.columns);
+        assert!(found[..2] == reference::columns(&arena.bytes, &arena.columns[..2]));
+        for (outcome, bytes) in found.iter().zip([2 * MOST_WIDTH, MOST_WIDTH - 1]) {
+            let HostOutcome::Done { values, .. } = outcome else {
+                panic!("a fault");
+            };
+            assert_eq!(values.len(), bytes as usize);
+        }
+        let (page, check) = (0, check::SHAPE);
+        assert!(found[2] == HostOutcome::Fault { page, check });
     }
     nothing_left(&session);
 }

@@ -11,6 +11,7 @@ use feedwater::DeviceBytes;
 use feedwater::cuda::columns::{
     Column, Convert, Encoding, Marks, Nested, NestedOutcome, Outcome, Values,
 };
+use feedwater::cuda::testing::Kernels as _;
 use feedwater::cuda::{Device, DeviceOptions};
 use software_cuda_preload::{Session, Work};
 

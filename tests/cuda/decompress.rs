@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use feedwater::cuda::decompress::{Body, Codec, check, reference};
+use feedwater::cuda::testing::Kernels as _;
 use feedwater::cuda::{Checksum, Device, DeviceOptions, Guard};
 use software_cuda_preload::Session;
 

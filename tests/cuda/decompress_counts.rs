@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 
 use feedwater::cuda::Device;
 use feedwater::cuda::decompress::{Codec, reference};
+use feedwater::cuda::testing::Kernels as _;
 
 use crate::decompress::*;
 use crate::kernels::put;

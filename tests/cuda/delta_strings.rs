@@ -3,6 +3,7 @@
 use feedwater::ErrorKind;
 use feedwater::cuda::columns::reference::{self, HostOutcome};
 use feedwater::cuda::columns::{Column, Convert, Encoding, Outcome, Page, Values, check};
+use feedwater::cuda::testing::Kernels as _;
 use feedwater::cuda::{Device, DeviceOptions, Guard};
 use software_cuda_preload::Session;
 

@@ -6,6 +6,7 @@ use feedwater::DeviceBytes;
 use feedwater::cuda::columns::nested_reference::HostLeaf;
 use feedwater::cuda::columns::reference::HostOutcome;
 use feedwater::cuda::columns::{Encoding, LEAST_BYTES, LEAST_ROWS, Mark, Marks, Outcome, Values};
+use feedwater::cuda::testing::Kernels as _;
 use feedwater::cuda::{Device, DeviceOptions, Guard};
 use software_cuda_preload::Session;
 

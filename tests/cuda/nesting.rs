@@ -5,8 +5,9 @@ use std::sync::Arc;
 use feedwater::cuda::columns::nested_reference::{self, HostLeaf};
 use feedwater::cuda::columns::reference;
 use feedwater::cuda::columns::{
-    Convert, Encoding, List, Nested, NestedOutcome, Offsets, Outcome, Values, check,
+    Convert, Encoding, List, Nested, NestedOutcome, Offsets, Outcome, Uneven, Values, check,
 };
+use feedwater::cuda::testing::Kernels as _;
 use feedwater::cuda::{Device, DeviceOptions, Guard};
 use feedwater::{DeviceBytes, ErrorKind};
 use software_cuda_preload::Session;
@@ -695,4 +696,36 @@ fn an_error_at_every_call_of_decoding() {
             assert!(matches!(kind, ErrorKind::OutOfMemory { .. }), "{error}");
         }
     }
+}
+
+#[test]
+fn lists_of_one_length_by_offsets_of_four_and_of_eight_bytes_at_their_places() {
+    let session = session("lazy");
+    {
+        let gpu = separate();
+        let small: Vec<u8> = (0..100u32).flat_map(|at| (at * 3).to_le_bytes()).collect();
+        let large: Vec<u8> = (0..100u64).flat_map(|at| (at * 3).to_le_bytes()).collect();
+        for (width, mut bytes) in [(4, small), (8, large)] {
+            let there = put(&gpu, &bytes, 0);
+            assert_eq!(gpu.uneven(&there, width, 99, 3).unwrap(), None);
+            bytes[70 * width] -= 1;
+            let there = put(&gpu, &bytes, 0);
+            let uneven = gpu.uneven(&there, width, 99, 3).unwrap();
+            let (list, items) = (69, 2);
+            assert_eq!(uneven, Some(Uneven { list, items }));
+            // Those of other bytes, and at other addresses, no kernel can read.
+            let refused = |there: &DeviceBytes, width| {
+                let error = gpu.uneven(there, width, 20, 3).unwrap_err();
+                let kind = error.kind();
+                assert!(matches!(kind, ErrorKind::InvalidOption { .. }), "{error}");
+            };
+            for other in [0, 1, 2, 3, 5, 12, 16] {
+                refused(&there, other);
+            }
+            for by in [1, 2, width / 2, width - 1] {
+                refused(&there.slice(by..), width);
+            }
+        }
+    }
+    nothing_left(&session);
 }

@@ -9,6 +9,7 @@ use feedwater::cuda::columns::select_reference;
 use feedwater::cuda::columns::{
     Decoded, Leaf, List, Nested, NestedOutcome, Offsets, Selection, Slots, Valid, check,
 };
+use feedwater::cuda::testing::Kernels as _;
 use feedwater::cuda::{Device, DeviceOptions, Guard};
 use feedwater::{DeviceBytes, ErrorKind};
 

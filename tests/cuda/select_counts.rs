@@ -10,6 +10,7 @@ use std::path::Path;
 
 use feedwater::cuda::Device;
 use feedwater::cuda::columns::{Leaf, Offsets, Slots};
+use feedwater::cuda::testing::Kernels as _;
 use software_cuda_preload::Session;
 
 use crate::pages::Random;

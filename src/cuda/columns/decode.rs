@@ -46,7 +46,7 @@ impl Device {
     /// # Errors
     /// Those of the device; nothing that the bytes or the columns say is one. [`ErrorKind::Unsupported`] for an arena of another
     /// device, [`ErrorKind::OutOfMemory`], [`ErrorKind::Cuda`], [`ErrorKind::DeviceLost`], [`ErrorKind::Forked`].
-    pub fn columns(&self, arena: &DeviceBytes, columns: &[Column]) -> Result<Vec<Outcome>> {
+    pub(crate) fn columns(&self, arena: &DeviceBytes, columns: &[Column]) -> Result<Vec<Outcome>> {
         Ok(self.nested(arena, columns, &[], u64::MAX)?.0)
     }
 }

@@ -6,7 +6,7 @@ use super::nesting::NESTING;
 use crate::buffer::DeviceBytes;
 use crate::cuda::device::Device;
 use crate::cuda::launch::{Words, Work};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 
 /// A list that is not as the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +22,8 @@ impl Device {
     /// 4 or 8, which begin at a multiple of that. Waits for it.
     ///
     /// # Errors
-    /// As [`columns`](Self::columns).
-    pub fn uneven(
+    /// [`ErrorKind::InvalidOption`] for other offsets than these; those of the device.
+    pub(crate) fn uneven(
         &self,
         offsets: &DeviceBytes,
         width: usize,
@@ -32,13 +32,17 @@ impl Device {
     ) -> Result<Option<Uneven>> {
         let mut work = Work::new(self);
         let address = work.reads(offsets)?;
-        let there = (offsets.len() / width.max(1)) as u64;
+        if !matches!(width, 4 | 8) || !address.is_multiple_of(width as u64) {
+            let what = format!("offsets of {width} bytes at {address:#x}").into();
+            return Err(Error::new(ErrorKind::InvalidOption { what }).by("cuda"));
+        }
+        let there = (offsets.len() / width) as u64;
         let count = lists.saturating_add(1).min(there);
         let error = work.filled(8, 0xff)?;
         let mut job = Words::default();
         job.u64(address).u64(count).u64(size).u64(error);
         job.u32(width as u32).u32(0);
-        // SAFETY: the job is an `EvenJob` with as many offsets as are there.
+        // SAFETY: the job is an `EvenJob` with as many offsets as are there, each at a multiple of its bytes.
         unsafe { work.launch(NESTING, "nesting_even", BLOCK, count, job)? };
         // SAFETY: the word that was filled.
         let found = unsafe { work.look::<8>(error, 1)? };

@@ -247,7 +247,7 @@ impl Device {
     ///
     /// # Errors
     /// As [`columns`](Self::columns).
-    pub fn nested(
+    pub(crate) fn nested(
         &self,
         arena: &DeviceBytes,
         flat: &[Column],
@@ -266,7 +266,7 @@ impl Device {
     /// # Errors
     /// As [`columns`](Self::columns).
     #[allow(clippy::type_complexity)]
-    pub fn marked(
+    pub(crate) fn marked(
         &self,
         arena: &DeviceBytes,
         flat: &[Column],

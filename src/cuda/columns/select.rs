@@ -79,7 +79,7 @@ impl Device {
     /// # Errors
     /// [`ErrorKind::InvalidOption`] for rows that are not there or not in order, and for buffers that are not of such a leaf; those of the
     /// device.
-    pub fn select(&self, selections: &[Selection]) -> Result<Vec<Leaf>> {
+    pub(crate) fn select(&self, selections: &[Selection]) -> Result<Vec<Leaf>> {
         for selection in selections {
             selection.check()?;
         }

@@ -8,6 +8,10 @@
 #define TILE 1024u
 #define THREADS 128u
 #define WARPS (THREADS / LANES)
+// Bytes of a value of fixed width at most, as the host sees to (`MOST_WIDTH` in `columns.rs`): those of a tile are 2^30, so that 32 bits have room
+// for every product of rows and widths.
+#define WIDEST (1u << 20)
+static_assert((u64)TILE * WIDEST <= 1u << 30);
 
 enum Encoding { PLAIN = 0, DICTIONARY = 1, RLE = 2, SPLIT = 3, DELTA_PACKED = 4, DELTA_LENGTH = 5, DELTA_BYTES = 6 };
 // Of TEXT, whose width is 0, `strings.cu` makes what comes out; of INDICES these are what comes out.
@@ -77,6 +81,7 @@ struct Page {
     u32 rep_len;  // `nesting`: bytes of levels of lists in version 2, in front of the others
     u64 plain;    // DELTA_PACKED: where its values are, as those of PLAIN; null: in the output already
 };
+static_assert(sizeof(Page) == 72);  // `PAGE` in columns/decode.rs
 
 struct Column {
     const u8 *dictionary;
@@ -85,12 +90,13 @@ struct Column {
     u64 *error;     // least page << 32 | check
     u64 *nulls;
     u32 entries;  // of the dictionary
-    u32 width;    // bytes of a value on pages; 0: bits
+    u32 width;    // bytes of a value on pages, WIDEST at most; 0: bits
     u32 unit;     // bytes that a thread writes: 1, 2, 4 or 8
     u32 units;    // how many of them a value has
     u32 convert;
     u32 argument;  // BYTES: the first byte; INT96: units of a second
 };
+static_assert(sizeof(Column) == 64);  // `COLUMN` there
 
 struct Found {
     u32 failed;   // nothing more is done for the page
@@ -100,6 +106,7 @@ struct Found {
     u32 bits;     // width of runs of values
     u32 end;      // where these end
 };
+static_assert(sizeof(Found) == 24);  // `FOUND` there
 
 struct Tile {
     u32 page;
@@ -111,6 +118,7 @@ struct Tile {
     u32 value_skip;
     u32 unused;
 };
+static_assert(sizeof(Tile) == 32);  // `TILE_ENTRY` there, and in columns/marks.rs
 
 struct Job {
     const Page *pages;
@@ -126,8 +134,8 @@ struct Job {
     u32 stage;    // `walk`: 0 levels, 1 values; `fixed`: 1 what was DELTA_PACKED, 0 the rest
     u32 unused;
 };
+static_assert(sizeof(Job) == 88);  // what `decode` there and `Table::job` in columns/nesting.rs write
 
-static __device__ u32 least(u32 a, u32 b) { return a < b ? a : b; }
 static __device__ u32 most(u32 a, u32 b) { return a > b ? a : b; }
 
 // The lowest `count` bits set, 32 at most.

@@ -8,18 +8,10 @@
 // bytes is a multiplication by x^1024, by four tables of 256 words in shared memory.
 //
 // Numbers are in the reflected order: bit 31 is x^0.
-#include "types.cuh"
+#include "pieces.cuh"
 
 #define THREADS 256
 #define WARPS (THREADS / LANES)
-
-struct Piece {
-    u64 data;     // address of the first byte
-    u64 after;    // bytes of the segment that follow this piece
-    u64 segment;  // which result it belongs to
-    u32 len;      // bytes
-    u32 first;    // 1: the first of its segment
-};
 
 struct CrcJob {
     const Piece *pieces;
@@ -29,6 +21,7 @@ struct CrcJob {
     u32 row;         // x^1024
     u32 powers[64];  // x^(8 * 2^k)
 };
+static_assert(sizeof(CrcJob) == 288);  // what is written in checksum.rs
 
 // a * b modulo the polynomial.
 static __device__ u32 multiply(u32 a, u32 b, u32 polynomial) {

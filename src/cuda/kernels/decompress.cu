@@ -25,12 +25,14 @@ struct Body {
     u32 codec;
     u32 unused;
 };
+static_assert(sizeof(Body) == 40);  // what `decompress` in decompress.rs writes
 
 struct DecompressJob {
     const Body *bodies;
     u64 count;
     u32 *checks;  // one for each; 0: all of it
 };
+static_assert(sizeof(DecompressJob) == 24);  // the same
 
 // Stored bytes from `origin` on, a multiple of four; places in them are counted from there.
 struct Window {
@@ -40,8 +42,6 @@ struct Window {
     u32 near;   // this lane's word of its 128 bytes
     u32 far;    // and of the next 128
 };
-
-static __device__ u32 least(u32 a, u32 b) { return a < b ? a : b; }
 
 // This lane's word of the 128 bytes at `place`; words behind the end are zero. The last one may have some bytes behind it.
 static __device__ u32 load_word(const Window &window, u32 place) {

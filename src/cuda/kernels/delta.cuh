@@ -16,6 +16,7 @@ struct Stream {
     u32 kind;
     u32 unused;
 };
+static_assert(sizeof(Stream) == 32);  // `STREAM` in columns/delta.rs
 
 // NUMBERS may be more than the values of the page, as many as its rows, and the last block cut behind the last that is wanted; so does the
 // `parquet` crate take them, and the check of pages before it. LENGTHS have to be as many as values, and something follows; NEXT_LENGTHS are
@@ -30,6 +31,7 @@ struct Blocks {
     u32 end;    // LENGTHS: what follows the stream in the body
     u32 unused;
 };
+static_assert(sizeof(Blocks) == 24);  // `BLOCKS` there
 
 // 1,024 values of a stream, and the deltas behind each of them: where the first of these is. Nothing of that is known where there are none.
 struct Checkpoint {
@@ -42,6 +44,7 @@ struct Checkpoint {
     u32 skip;    // deltas of the miniblock before the tile
     u32 wrong;   // `delta_known`: nobody reads on from here
 };
+static_assert(sizeof(Checkpoint) == 40);  // `CHECKPOINT` there
 
 struct DeltaJob {
     Job job;
@@ -51,6 +54,7 @@ struct DeltaJob {
     u64 stream_count;
     u64 checkpoint_count;
 };
+static_assert(sizeof(DeltaJob) == 128);  // `Job`, and five numbers that are written there
 
 // A number of 7 bits a byte, ten bytes at most, read by a warp; `at` becomes what follows it. False if it does not end.
 static __device__ bool read_number(const u8 *body, u32 &at, u32 end, u64 &number) {
@@ -113,6 +117,9 @@ static __device__ u64 many_bits(const Job *job, const u8 *from, u64 bit, u32 cou
     return count > 32 ? low | (u64)some_bits(job, from, bit + 32, count - 32) << 32 : low;
 }
 
+// Sizes of miniblocks have 32 bits: they are wanted of those that are there as a whole, as `walk` saw to. That of another is used by nobody, as no
+// delta is wanted behind it.
+//
 // The next `count` deltas, less the least of the block: lane `l` gets the four from 4 l on, zeros past the last. `bits` becomes the largest width
 // of any, in all lanes.
 template <class Number>

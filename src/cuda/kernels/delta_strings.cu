@@ -15,6 +15,7 @@ struct Text {
     u32 page;
     u32 stream;           // of its streams the last
 };
+static_assert(sizeof(Text) == 32);  // what `Texts::add` in columns/delta_strings.rs writes
 
 // 1,024 values of a page: bytes before the first of them, and bytes in the page.
 struct TextTile {
@@ -23,6 +24,7 @@ struct TextTile {
     u32 text;
     u32 wrong;
 };
+static_assert(sizeof(TextTile) == 24);  // `TEXT_TILE` there
 
 struct TextJob {
     StringJob strings;
@@ -32,6 +34,7 @@ struct TextJob {
     u64 text_count;
     u64 tile_count;
 };
+static_assert(sizeof(TextJob) == 176);  // `StringJob`, and five numbers that `Texts::job` writes
 
 // What a warp knows of a tile.
 struct Part {

@@ -24,6 +24,7 @@ struct DenseJob {
     u32 from;  // CAST
     u32 to;
 };
+static_assert(sizeof(DenseJob) == 144);  // what `Device::dense` in dense.rs writes
 
 KERNEL(dense, THREADS)(const DenseJob *job) {
     u64 count = job->shape[0] * job->shape[1] * job->shape[2] * job->shape[3];

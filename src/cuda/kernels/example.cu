@@ -9,7 +9,7 @@
 // Only the form that writers write is walked. What has another (unpacked or merged lists, unknown fields, a name twice) is noted as odd,
 // and comes again in that form; what is no example at all, or not what is asked for, is a fault. Kernels only detect.
 #include "cast.cuh"
-#include "types.cuh"
+#include "records.cuh"
 
 #define THREADS 128
 #define COPY_THREADS 128
@@ -28,16 +28,12 @@ enum Absent { ABSENT_NULL = 0, ABSENT_FAULT = 1, ABSENT_DEFAULT = 2 };
 #define NONE 0xffffffffu
 #define KIND_SHIFT 56
 
-struct Record {
-    u64 data;
-    u64 len;
-};
-
 // Packed values; or, of bytes, all of the list.
 struct Slot {
     u64 data;
     u64 len_and_kind;
 };
+static_assert(sizeof(Slot) == 16);  // `SLOT` in example.rs
 
 struct Feature {
     const u8 *name;
@@ -62,6 +58,7 @@ struct Feature {
     u64 *addresses;    // of bytes: of each value
     u32 *validity;
 };
+static_assert(sizeof(Feature) == 128);  // `FEATURE` there
 
 #define NO_LENGTH 0xffffffffffffffffull
 
@@ -69,6 +66,7 @@ struct Status {
     u64 fault;  // the least record that is one
     u64 odd;    // how many are
 };
+static_assert(sizeof(Status) == 16);  // what `Device::examples` there reads
 
 struct ExampleJob {
     const Record *records;
@@ -84,6 +82,7 @@ struct ExampleJob {
     const u64 *firsts;  // rows of `count` + 1
     u64 *nulls;         // of each feature
 };
+static_assert(sizeof(ExampleJob) == 96);  // what it writes
 
 static __device__ u8 byte(u64 at) { return *(const u8 *)at; }
 
@@ -501,6 +500,7 @@ struct CopyJob {
     u8 *output;
     u32 large;
 };
+static_assert(sizeof(CopyJob) == 48);  // what is written there
 
 static __device__ u64 begin_of(const CopyJob *job, u64 index) {
     return job->large ? ((const u64 *)job->ends)[index] : ((const u32 *)job->ends)[index];
@@ -541,6 +541,7 @@ struct TensorJob {
     u32 from;
     u32 to;
 };
+static_assert(sizeof(TensorJob) == 104);  // the same, by `Dense::describe` in dense.rs
 
 KERNEL(example_tensor, THREADS)(const TensorJob *job) {
     u64 each = job->shape[0] * job->shape[1] * job->shape[2], count = job->count * each;

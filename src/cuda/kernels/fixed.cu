@@ -120,6 +120,7 @@ KERNEL_WITH(fixed, THREADS, 8)(const Job *job) {
         // Until nobody looks at the tile before.
         __syncthreads();
         open_tile(job, page, column, found, tile, first, count, rows);
+        // A unit has a byte at least, so that there are as many as `WIDEST` allows at most.
         for (u32 at = threadIdx.x; at < count * units; at += THREADS) {
             u32 row = units == 1 ? at : at / units, rank = rank_of(column, rows, row);
             u64 result = 0;

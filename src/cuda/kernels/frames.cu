@@ -3,6 +3,8 @@
 // A record is `u64 length`, `u32` masked CRC-32C of that, the data, `u32` masked CRC-32C of the data. Any place at which a length that
 // can be and its checksum stand is a candidate; a record may hold a TFRecord, so candidates are not yet records. Those are the
 // ones that a chain from the first leads to.
+#include "pieces.cuh"
+#include "records.cuh"
 #include "scan.cuh"
 
 #define THREADS 128
@@ -12,20 +14,6 @@
 #define HEADER 12
 #define OVERHEAD 16
 #define PIECE (64 << 10)
-
-struct Record {
-    u64 data;  // address
-    u64 len;   // bytes
-};
-
-// As `Piece` in crc.cu.
-struct Piece {
-    u64 data;
-    u64 after;
-    u64 segment;
-    u32 len;
-    u32 first;
-};
 
 static __device__ u32 load32(const u8 *at) {
     return at[0] | (u32)at[1] << 8 | (u32)at[2] << 16 | (u32)at[3] << 24;
@@ -53,6 +41,7 @@ struct FindJob {
     Record *candidates;
     u64 room;
 };
+static_assert(sizeof(FindJob) == 64);  // what `Device::frames` in frames.rs writes
 
 // Four bytes, those past the end of the window zero.
 static __device__ u32 word(const FindJob *job, u64 at) {
@@ -118,6 +107,7 @@ struct LinkJob {
     u64 *jump;  // which one follows each; `count`: none
     u64 *odd;   // how many are not followed by the next
 };
+static_assert(sizeof(LinkJob) == 32);  // the same
 
 KERNEL(frames_link, THREADS)(const LinkJob *job) {
     for (u64 i = thread_number(); i < job->count; i += thread_count()) {
@@ -148,6 +138,7 @@ struct JumpJob {
     u64 *marks_after;  // zero before
     u64 count;
 };
+static_assert(sizeof(JumpJob) == 40);  // what is written there
 
 // Marks what is as far again from the first as what is marked.
 KERNEL(frames_jump, THREADS)(const JumpJob *job) {
@@ -168,6 +159,7 @@ struct PickJob {
     u64 count;
     Record *records;
 };
+static_assert(sizeof(PickJob) == 40);  // the same
 
 KERNEL(frames_pick, THREADS)(const PickJob *job) {
     for (u64 i = thread_number(); i < job->count; i += thread_count())
@@ -184,6 +176,7 @@ struct CheckJob {
     const u32 *crcs;  // of the data of each record; null: not checked
     u64 *bad;         // becomes the least record that is wrong
 };
+static_assert(sizeof(CheckJob) == 64);  // the same
 
 KERNEL(frames_piece_counts, THREADS)(const CheckJob *job) {
     for (u64 i = thread_number(); i < job->count; i += thread_count()) {

@@ -43,6 +43,7 @@ struct Nest {
     u32 first_tile;
     u32 tiles;
 };
+static_assert(sizeof(Nest) == 152);  // `NEST` in columns/nesting.rs
 
 // A bit for each slot of a depth: whether the definition level is as high.
 struct Bitmap {
@@ -51,6 +52,7 @@ struct Bitmap {
     u32 depth;
     u32 def;
 };
+static_assert(sizeof(Bitmap) == 24);  // what `Table::fill` there writes
 
 struct NestJob {
     Job job;             // its tiles are those of definition levels
@@ -62,6 +64,7 @@ struct NestJob {
     u64 *totals;         // of each page its counts, and where its values begin
     const Bitmap *bitmaps;
 };
+static_assert(sizeof(NestJob) == 144);  // `Job`, and seven numbers that are written there
 
 static __device__ void report_nest(const Nest *nest, const Page *page, u32 check) {
     atomicMin(nest->error, (u64)page->number << 32 | check);
@@ -403,6 +406,7 @@ struct EvenJob {
     u32 width;   // bytes of an offset
     u32 unused;
 };
+static_assert(sizeof(EvenJob) == 40);  // what `Device::uneven` in columns/even.rs writes
 
 // Whether all lists have the same number of items.
 KERNEL(nesting_even, THREADS)(const EvenJob *job) {

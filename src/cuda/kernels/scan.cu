@@ -16,6 +16,7 @@ struct ScanJob {
     u64 length;
     u64 tiles;  // TILE numbers each; of a row
 };
+static_assert(sizeof(ScanJob) == 48);  // what `rows` in scan.rs writes
 
 static __device__ u64 load(const ScanJob *job, u64 row, u64 at) {
     return at < job->length ? job->input[row * job->length + at] : 0;

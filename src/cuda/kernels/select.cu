@@ -17,6 +17,7 @@ struct Ranges {
     const u64 *before;  // slots of those before each; and one more, of all
     u64 count;
 };
+static_assert(sizeof(Ranges) == 24);  // what `Space::describe` in columns/select.rs writes
 
 // What ranges of lists lead to.
 struct Within {
@@ -29,18 +30,21 @@ struct Within {
     u32 wide;  // offsets of 8 bytes
     u32 unused;
 };
+static_assert(sizeof(Within) == 72);  // what `spaces` there writes
 
 struct WithinJob {
     const Within *entries;
     u64 count;
     u64 ranges;  // places of each entry: those behind its own are empty
 };
+static_assert(sizeof(WithinJob) == 24);  // the same
 
 struct TotalsJob {
     const Ranges *ranges;
     u64 count;
     u64 *totals;
 };
+static_assert(sizeof(TotalsJob) == 24);  // what `totals` there writes
 
 enum What { BYTES = 0, BITS = 1, OFFSETS = 2 };
 
@@ -56,12 +60,14 @@ struct Part {
     u32 what;
     u32 width;        // BYTES: of a slot; OFFSETS: 4 or 8
 };
+static_assert(sizeof(Part) == 96);  // what `Parts::launch` there writes
 
 struct SelectJob {
     const Part *parts;
     u64 count;
     u64 pieces;
 };
+static_assert(sizeof(SelectJob) == 24);  // the same
 
 static __device__ u64 load_offset(const u8 *offsets, bool wide, u64 at) {
     return wide ? ((const u64 *)offsets)[at] : ((const u32 *)offsets)[at];

@@ -372,6 +372,7 @@ WIDE_KERNEL(strings_decimals)(const StringJob *strings) {
         __syncthreads();
         open_tile(job, page, column, found, tile, first, count, rows);
 #pragma unroll 1
+        // A decimal has 16 or 32 bytes, which are eight units at most.
         for (u32 at = threadIdx.x; at < count * units; at += THREADS) {
             u32 row = at / units, low = (at - row * units) * 4, rank = rank_of(column, rows, row), word = 0;
             if (rank != ALL_LANES) {

@@ -10,6 +10,7 @@ struct Source {
     u32 start;
     u32 gap;
 };
+static_assert(sizeof(Source) == 24);  // `SOURCE` in columns/strings.rs
 
 // A column, beside `Column`.
 struct Strings {
@@ -26,6 +27,7 @@ struct Strings {
     u32 utf8;
     u32 decimals;     // big-endian numbers of any length instead; `Column` says what they become
 };
+static_assert(sizeof(Strings) == 80);  // `STRINGS_ENTRY` there
 
 struct StringJob {
     Job job;
@@ -36,6 +38,7 @@ struct StringJob {
     u64 column_count;
     u64 chunks;
 };
+static_assert(sizeof(StringJob) == 136);  // `Job`, and six numbers that are written there
 
 static __device__ bool is_text(const Column *column) { return column->convert == TEXT; }
 

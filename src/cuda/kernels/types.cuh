@@ -20,3 +20,5 @@ typedef long long i64;
 // The number of this thread among all of the launch, and how many there are.
 static __device__ u64 thread_number() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; }
 static __device__ u64 thread_count() { return (u64)gridDim.x * blockDim.x; }
+
+static __device__ u32 least(u32 a, u32 b) { return a < b ? a : b; }

@@ -35,7 +35,7 @@
 //! | decoded by the GPU | as far as |
 //! |---|---|
 //! | columns | required or optional, and structs, lists and maps of them, with up to 4 lists in each other, also as old writers have them; `FixedSizeList`, where the Arrow schema in the file names it. Rows may go on in later pages |
-//! | physical types | BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE, BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY of any length but 0 |
+//! | physical types | BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE, BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY of 1 byte to 1 MiB |
 //! | Arrow types | of BYTE_ARRAY `Utf8`, `LargeUtf8`, `Binary`, `LargeBinary`, decimals of 128 and 256 bits, dictionaries of strings and binaries; of the others all that the `parquet` crate makes of them but dictionaries: integers of 8 to 64 bits, floats of 16 to 64, dates, times, timestamps, durations, intervals, decimals of 32 to 256 bits, `FixedSizeBinary` |
 //! | encodings | PLAIN, both dictionary encodings, also mixed with PLAIN in a chunk; RLE of booleans; BYTE_STREAM_SPLIT of fixed lengths; DELTA_BINARY_PACKED; DELTA_LENGTH_BYTE_ARRAY and DELTA_BYTE_ARRAY of strings and binaries |
 //! | UTF-8 | of each string and each entry of a dictionary of strings, as the host checks it |
@@ -47,6 +47,8 @@
 //! | decoded by the host | because |
 //! |---|---|
 //! | views of strings; DELTA encodings of FIXED_LEN_BYTE_ARRAY and of decimals of any length; structs, lists and maps with such a leaf | there are no kernels for them yet |
+//! | FIXED_LEN_BYTE_ARRAY of more than 1 MiB | the kernels count the bytes of 1,024 rows in 32 bits |
+//! | decimals with a precision or a scale that Arrow does not have | the error is that of the host |
 //! | more than 4 lists in each other, list views; fixed-size lists of lists where one is null | the kernels do not know them |
 //! | leaves of a struct that do not agree on a list around them; maps with a null key; levels that make no list | the `parquet` crate says what becomes of them |
 //! | predicates are evaluated, on columns that the host decodes for that | there are no kernels for them; what the rows have in the columns that are wanted is decoded by the GPU then |

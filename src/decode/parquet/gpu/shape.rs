@@ -1,12 +1,16 @@
 //! Which leaf columns the kernels decode, and as what.
 
+use arrow_array::types::{
+    Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type,
+    validate_decimal_precision_and_scale,
+};
 use arrow_schema::{DataType, Field, IntervalUnit, TimeUnit};
 use parquet::basic::{ConvertedType, Type};
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::schema::types::ColumnDescriptor;
 
 use super::nesting::LeafLevels;
-use crate::cuda::columns::{Convert, Offsets, Values};
+use crate::cuda::columns::{Convert, MOST_WIDTH, Offsets, Values};
 
 /// A leaf column that the kernels decode.
 #[derive(Clone, Debug)]
@@ -63,6 +67,7 @@ impl LeafShape {
 
     /// What its values are.
     fn value(leaf: &ColumnDescriptor, data_type: &DataType) -> Result<Self, String> {
+        is_decimal(data_type)?;
         let kind = leaf.physical_type();
         let length = leaf.type_length();
         let width = match kind {
@@ -71,6 +76,11 @@ impl LeafShape {
             Type::INT64 | Type::DOUBLE => 8,
             Type::INT96 => 12,
             Type::FIXED_LEN_BYTE_ARRAY => match u32::try_from(length) {
+                Ok(width) if width > MOST_WIDTH => {
+                    return Err(format!(
+                        "its values have {width} bytes each; kernels take up to {MOST_WIDTH}"
+                    ));
+                }
                 Ok(width @ 1..) => width,
                 _ => return Err("its values have no bytes".into()),
             },
@@ -200,6 +210,29 @@ fn pad(levels: &LeafLevels) -> u64 {
         Some((Offsets::Fixed { size }, full)) if full > outer + 1 => size.into(),
         _ => 0,
     }
+}
+
+/// Whether a decimal type is one that Arrow has arrays of, which the host looks at when it makes one.
+///
+/// # Errors
+/// What is wrong with it, in words.
+fn is_decimal(data_type: &DataType) -> Result<(), String> {
+    let checked = match *data_type {
+        DataType::Decimal32(precision, scale) => {
+            validate_decimal_precision_and_scale::<Decimal32Type>(precision, scale)
+        }
+        DataType::Decimal64(precision, scale) => {
+            validate_decimal_precision_and_scale::<Decimal64Type>(precision, scale)
+        }
+        DataType::Decimal128(precision, scale) => {
+            validate_decimal_precision_and_scale::<Decimal128Type>(precision, scale)
+        }
+        DataType::Decimal256(precision, scale) => {
+            validate_decimal_precision_and_scale::<Decimal256Type>(precision, scale)
+        }
+        _ => return Ok(()),
+    };
+    checked.map_err(|error| format!("{data_type} is no type of Arrow's: {error}"))
 }
 
 /// Bytes of the keys of an Arrow dictionary, and how many entries the crate lets it have.
@@ -354,6 +387,31 @@ mod tests {
         ] {
             let why = shape(kind, data_type.clone()).unwrap_err();
             assert_eq!(why, format!("no kernel makes {data_type} of BYTE_ARRAY"));
+        }
+    }
+
+    #[test]
+    fn values_too_wide_and_decimals_that_arrow_does_not_have_are_the_hosts() {
+        let fixed = |width: u32| {
+            let kind = format!("fixed_len_byte_array({width}) c");
+            shape(&kind, DataType::FixedSizeBinary(width as i32))
+        };
+        let width = MOST_WIDTH;
+        assert_eq!(fixed(width).unwrap().values, Values::Fixed { width });
+        for width in [MOST_WIDTH + 1, 4_194_305, 16_843_009, i32::MAX as u32] {
+            let why = fixed(width).unwrap_err();
+            let wanted = format!("its values have {width} bytes each; kernels take up to 1048576");
+            assert_eq!(why, wanted);
+        }
+        for (kind, data_type) in [
+            ("binary c (DECIMAL(100, 2))", DataType::Decimal256(100, 2)),
+            ("int32 c (DECIMAL(9, 2))", DataType::Decimal32(12, 2)),
+            ("int64 c (DECIMAL(18, 2))", DataType::Decimal64(18, 19)),
+            ("int64 c (DECIMAL(18, 2))", DataType::Decimal128(39, 2)),
+        ] {
+            let why = shape(kind, data_type.clone()).unwrap_err();
+            let begin = format!("{data_type} is no type of Arrow's: ");
+            assert!(why.starts_with(&begin), "{why}");
         }
     }
 
