@@ -153,6 +153,8 @@ static __device__ u32 known_tile(const Page *page, const Stream *stream, const B
     Cursor cursor = {checkpoint->least, checkpoint->widths, checkpoint->mini, checkpoint->data, checkpoint->skip};
     if (cursor.widths > end || minis > end - cursor.widths || cursor.mini >= minis || cursor.data > end || cursor.skip >= blocks->mini)
         return DELTA_KNOWN;
+    // Blocks have a multiple of so many deltas, and so have tiles: `read_chunk` relies on it.
+    if (((u64)cursor.mini * blocks->mini + cursor.skip) % CHUNK) return DELTA_KNOWN;
     u32 count = least(deltas - first, TILE);
     u32 wrong = walk_deltas(body, end, blocks, stream->width, count, cursor);
     if (wrong) return wrong;

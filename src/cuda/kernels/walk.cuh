@@ -75,13 +75,16 @@ struct Mark {
 // Goes over the `count` values from `mark` on, as `walk_runs` does over all; `mark` becomes where the next one is, and `after` where the run
 // after the last of them begins. Which place `mark` is, it is not asked.
 static __device__ u32 walk_part(const u8 *body, Mark &mark, u32 &after, u32 end, u32 bits, u32 count) {
-    u32 left = mark.skip + count, stride = 0;
+    u32 skip = mark.skip, left = skip + count, stride = 0;
     after = mark.byte;
     if (left < count) return RUN_LENGTH;
     while (left > 0) {
         u32 runs, len, size;
         u32 wrong = alike_runs(body, after, stride, end, bits, left, runs, len, size);
         if (wrong) return wrong;
+        // Else a mark that is wrong would have every tile go over all the rest.
+        if (skip && skip >= len) return MARKS;
+        skip = 0;
         u64 all = (u64)runs * len;
         u32 taken = all < left ? (u32)all : left, whole = taken / len;
         mark.byte = after + whole * size;
