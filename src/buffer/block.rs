@@ -380,6 +380,9 @@ impl From<Bytes> for Block {
 }
 
 /// Filled bytes in a device's memory; cheap to clone and slice. The memory is dropped with the last of them.
+///
+/// It can be used for something else at once then. **Work of a device that you queued on the bytes** has to be over before that, or to be told
+/// of: with the feature `cuda`, `Device::used_in` after the work was queued keeps the memory until it is done.
 #[derive(Clone)]
 pub struct DeviceBytes {
     owner: Arc<dyn Memory>,

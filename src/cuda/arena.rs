@@ -1,7 +1,8 @@
 //! Where memory of a device comes from, and when it goes back: chunks with parts, allocations, a stream-ordered pool.
 #![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::context::Context;
@@ -10,7 +11,7 @@ use super::memory::{DeviceBuffer, GAP, Guard, Home};
 use super::pool::StreamPool;
 use super::spans::Spans;
 use super::stream::{Event, Stream};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 const PATTERN: u8 = 0xfb;
 
@@ -223,6 +224,7 @@ impl Arena {
             stream: None,
             marked: false,
             uses: Mutex::default(),
+            unmarked: AtomicBool::new(false),
         }
     }
 
@@ -384,8 +386,12 @@ impl Arena {
             return;
         }
         self.in_use.fetch_sub(buffer.len as u64, Ordering::Relaxed);
+        let unmarked = buffer.unmarked.load(Ordering::Relaxed) && !self.context.is_lost();
         match &buffer.home {
             Home::Nowhere => {}
+            Home::Part | Home::Pool { .. } if unmarked => {
+                self.keep(buffer, &"nobody could wait for its uses, or mark them");
+            }
             Home::Pool { .. } => self.give_back_in_order(buffer, &uses),
             Home::Part | Home::Own { .. } => self.give_back_after(buffer, uses),
         }
@@ -449,8 +455,8 @@ impl Arena {
     }
 
     /// Leaves memory to nobody, since the device may still use it.
-    fn keep(&self, buffer: &DeviceBuffer, error: &Error) {
-        tracing::warn!(?buffer, %error, "memory is not used again: nobody knows whether its last use is over");
+    fn keep(&self, buffer: &DeviceBuffer, why: &dyn Display) {
+        tracing::warn!(?buffer, %why, "memory is not used again: nobody knows whether its last use is over");
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -132,6 +132,14 @@ impl Context {
         Error::new(ErrorKind::OutOfMemory { wanted, cap }).by("cuda")
     }
 
+    /// Waits for all that the device does in this context, in whichever stream and whoever queued it. False: nobody knows whether it is done.
+    pub(super) fn is_over(&self) -> bool {
+        // SAFETY: the context is current.
+        let wait = || self.call(|driver| unsafe { driver.cuCtxSynchronize() });
+        // A second time, so that one failed call is no leak.
+        (0..2).any(|_| wait().is_ok()) || self.is_lost()
+    }
+
     /// Gives something back: done in any state of the device, not at all in another process, and with nobody to tell.
     pub(crate) fn release(&self, call: impl FnOnce(&Driver) -> Result<(), Failure>) {
         if !self.is_of_this_process() {

@@ -1,4 +1,9 @@
 //! Device memory for others, with its owner: DLPack and Arrow's C device interface; and memory of others to read into.
+//!
+//! Who lets go of what was handed out may have kernels queued that still read it: `del x` behind `y = model(x)`. Neither interface says
+//! whose duty it is to wait for them, and neither callback is told a stream (dmlc/dlpack issue 176 has the discussion). Frameworks do not: their
+//! allocators know which streams use memory, but this memory is not theirs. Producers that free by `cudaFree` have the driver wait. Here
+//! memory is used again without the driver, so the callbacks wait for the device, unless they were told the one stream.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -7,6 +12,9 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr;
 
+use super::context::Context;
+use super::memory::DeviceBuffer;
+use super::stream::Stream;
 use crate::buffer::{BlockMut, DeviceBytes, Memory, Place};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -106,8 +114,9 @@ struct DlManaged {
 
 /// A dense tensor in device memory, as DLPack's `DLManagedTensor`: what `torch.from_dlpack` and its kin take, without a copy.
 ///
-/// The bytes are finished when it is made, so that no stream has to be waited for. Dropped, it lets go of the bytes; handed
-/// out by [`into_raw`](Self::into_raw), whoever takes it calls its deleter.
+/// The bytes are finished when it is made, so that no stream has to be waited for. Handed out by [`into_raw`](Self::into_raw) or
+/// [`into_raw_for`](Self::into_raw_for), whoever takes it calls its deleter. Dropped without that, it lets go of the bytes without waiting: what
+/// you queued with its address has to be done then, or [told of](super::Device::used_in).
 pub struct DlTensor(*mut DlManaged);
 
 // SAFETY: it owns all that it points at, and none of that is bound to a thread.
@@ -116,9 +125,11 @@ unsafe impl Send for DlTensor {}
 unsafe impl Sync for DlTensor {}
 
 struct DlOwner {
-    _bytes: DeviceBytes,
+    bytes: DeviceBytes,
     shape: Vec<i64>,
     strides: Vec<i64>,
+    /// In which whoever has it uses it; `None`: nobody knows.
+    stream: Option<Stream>,
 }
 
 impl DlTensor {
@@ -156,7 +167,8 @@ impl DlTensor {
         let mut owner = Box::new(DlOwner {
             shape: shape.iter().map(|d| signed(*d)).collect::<Result<_>>()?,
             strides,
-            _bytes: bytes.clone(),
+            bytes: bytes.clone(),
+            stream: None,
         });
         let managed = DlManaged {
             // Null for no bytes, as the text has it. Frameworks take and give a byte offset of 0, although it wants multiples of 256 here.
@@ -179,21 +191,38 @@ impl DlTensor {
         Ok(DlTensor(Box::into_raw(Box::new(managed))))
     }
 
-    /// The `DLManagedTensor`, for calls that only look at it.
+    /// The `DLManagedTensor`, for calls that only look at it: work that they queue is [yours to tell of](super::Device::used_in).
     pub fn as_ptr(&self) -> *mut c_void {
         self.0.cast()
     }
 
     /// Hands the `DLManagedTensor` out. Whoever has it calls its `deleter`, once; else the memory is never freed.
+    ///
+    /// It may be deleted while kernels that read it are still queued, as `del x` does. In which stream, the deleter is not told; so
+    /// that nothing is written over what they read, **it waits for all that the device does in the primary context**
+    /// (`cuCtxSynchronize`), on the thread that calls it: for the work of this crate as well, and for a training step that was queued. Where that
+    /// costs too much, name the stream: [`into_raw_for`](Self::into_raw_for). While a stream is being captured into a graph the driver
+    /// refuses to wait (and may end the capture): the memory is not used again then.
     pub fn into_raw(self) -> *mut c_void {
         ManuallyDrop::new(self).0.cast()
+    }
+
+    /// The same for somebody who uses it in `stream` alone, or in others that `stream` has waited for when it is deleted: the deleter
+    /// marks the end of what is queued in `stream` by then, and returns without waiting. The memory is used again after the mark.
+    ///
+    /// What uses it in another stream has to be done when it is deleted. A stream of others has to stay until then
+    /// ([`Device::borrow_stream`](super::Device::borrow_stream)).
+    pub fn into_raw_for(self, stream: &Stream) -> *mut c_void {
+        // SAFETY: made by `new`, and not handed out yet: nobody else looks at the owner.
+        unsafe { (*(*self.0).owner.cast::<DlOwner>()).stream = Some(stream.clone()) };
+        self.into_raw()
     }
 }
 
 impl Drop for DlTensor {
     fn drop(&mut self) {
         // SAFETY: made by `new`, and not handed out.
-        unsafe { delete(self.0) };
+        drop(unsafe { take(self.0) });
     }
 }
 
@@ -209,10 +238,75 @@ unsafe extern "C" fn delete(managed: *mut DlManaged) {
     if managed.is_null() {
         return;
     }
+    // SAFETY: as the caller promises.
+    let owner = unsafe { take(managed) };
+    let DlOwner { bytes, stream, .. } = *owner;
+    // Of no bytes nobody has an address.
+    if bytes.is_empty() {
+        return;
+    }
+    if let Some(event) = stream.and_then(|stream| stream.record().ok()) {
+        match buffer_of(&bytes) {
+            Some(buffer) => return buffer.used_by(event),
+            None if event.is_over() => return,
+            None => {}
+        }
+    }
+    let over = is_over(Some(&bytes));
+    let_go(bytes, over);
+}
+
+/// # Safety
+/// As for `delete`.
+unsafe fn take(managed: *mut DlManaged) -> Box<DlOwner> {
     // SAFETY: both boxes were leaked in `new`.
     unsafe {
         let managed = Box::from_raw(managed);
-        drop(Box::from_raw(managed.owner.cast::<DlOwner>()));
+        Box::from_raw(managed.owner.cast::<DlOwner>())
+    }
+}
+
+fn buffer_of(bytes: &DeviceBytes) -> Option<&DeviceBuffer> {
+    bytes.memory().as_any().downcast_ref()
+}
+
+/// Waits for all that others may have queued with these bytes, which are of one device; whether it is over.
+fn is_over<'a>(bytes: impl IntoIterator<Item = &'a DeviceBytes>) -> bool {
+    let Some(bytes) = bytes.into_iter().next() else {
+        return true;
+    };
+    let retained;
+    let context = match (buffer_of(bytes), bytes.place()) {
+        (Some(buffer), _) => buffer.arena.context(),
+        // Memory of others: the primary context is the one of all.
+        (None, Place::Device(ordinal)) => match Context::retain(ordinal) {
+            Ok(context) => {
+                retained = context;
+                &retained
+            }
+            // Without a device, or in a child, nothing is under way.
+            Err(error) => return !matches!(error.kind(), ErrorKind::Cuda { .. }),
+        },
+        (None, _) => return true,
+    };
+    // In a child nothing is given back.
+    !context.is_of_this_process() || context.is_over()
+}
+
+/// Drops bytes that others had. Where nobody knows whether their uses are over, the memory is not used again.
+fn let_go(bytes: DeviceBytes, over: bool) {
+    if over {
+        return;
+    }
+    match buffer_of(&bytes) {
+        Some(buffer) => buffer.unmarked(),
+        None => {
+            tracing::warn!(
+                ?bytes,
+                "memory is not dropped: nobody knows whether its last use is over"
+            );
+            std::mem::forget(bytes);
+        }
     }
 }
 
@@ -235,7 +329,7 @@ pub struct ArrowArray {
 /// Arrow's `ArrowDeviceArray` (C device data interface): an array whose buffers are in the memory of a CUDA device, with its owner.
 ///
 /// The buffers are finished when it is made, so `sync_event` is null. What type it has, an `ArrowSchema` says that the caller
-/// makes. Dropped, it lets go of the buffers.
+/// makes. Dropped without being [moved](Self::move_to), it lets go of the buffers without waiting.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ArrowDeviceArray {
@@ -329,7 +423,7 @@ impl ArrowDevice {
         };
         let mut owner = Box::new(ArrowOwner {
             pointers: self.buffers.iter().map(pointer).collect(),
-            _buffers: self.buffers,
+            buffers: self.buffers,
             children: children
                 .map(|child| Box::into_raw(Box::new(child.array())))
                 .collect(),
@@ -353,7 +447,7 @@ impl ArrowDevice {
 
 struct ArrowOwner {
     pointers: Vec<*const c_void>,
-    _buffers: Vec<Option<DeviceBytes>>,
+    buffers: Vec<Option<DeviceBytes>>,
     children: Vec<*mut ArrowArray>,
     /// Null, or of a box.
     dictionary: *mut ArrowArray,
@@ -361,6 +455,10 @@ struct ArrowOwner {
 
 impl ArrowDeviceArray {
     /// Moves it to where a consumer wants its `ArrowDeviceArray`, which then calls `release`, once.
+    ///
+    /// The consumer may have kernels queued by then that still read the buffers, and the interface does not say that it waits for them. So
+    /// **`release` waits for all that the device does in the primary context** (`cuCtxSynchronize`), once for the array and all below it, on
+    /// the thread that calls it; see [`DlTensor::into_raw`].
     ///
     /// # Safety
     /// `target` is valid for a write of an `ArrowDeviceArray`; what was there is not released.
@@ -379,9 +477,9 @@ unsafe impl Send for ArrowDeviceArray {}
 
 impl Drop for ArrowDeviceArray {
     fn drop(&mut self) {
-        if let Some(release) = self.array.release {
-            // SAFETY: not released yet, as it says so.
-            unsafe { release(&mut self.array) };
+        if self.array.release.is_some() {
+            // SAFETY: not released yet, as it says so, and nobody else had it.
+            unsafe { take_apart(&mut self.array, true) };
         }
     }
 }
@@ -389,16 +487,47 @@ impl Drop for ArrowDeviceArray {
 /// # Safety
 /// `array` was made by `ArrowDevice::array`, and was not released.
 unsafe extern "C" fn release(array: *mut ArrowArray) {
-    // SAFETY: as the caller promises; boxes were leaked in `array`. A child that the consumer moved out and released says so.
+    // SAFETY: as the caller promises.
     unsafe {
         let Some(array) = array.as_mut() else { return };
+        let over = is_over(first_of(array));
+        take_apart(array, over);
+    }
+}
+
+/// The first buffer of an array and those below it. All are of one device.
+///
+/// # Safety
+/// `array` was made by `ArrowDevice::array`, and was not released.
+unsafe fn first_of(array: &ArrowArray) -> Option<&DeviceBytes> {
+    // SAFETY: as the caller promises; below it are boxes that were leaked in `array`, or moved out: those say that they are released.
+    unsafe {
+        let owner = &*array.private_data.cast::<ArrowOwner>();
+        let below = || {
+            let dictionary = Some(&owner.dictionary).filter(|values| !values.is_null());
+            let below = owner.children.iter().chain(dictionary);
+            let mut below = below.map(|child| &**child);
+            below.find_map(|child| child.release.and_then(|_| first_of(child)))
+        };
+        owner.buffers.iter().flatten().next().or_else(below)
+    }
+}
+
+/// # Safety
+/// As for `first_of`. Uses of its buffers are over, or `over` is false.
+unsafe fn take_apart(array: &mut ArrowArray, over: bool) {
+    // SAFETY: as the caller promises; boxes were leaked in `array`. A child that the consumer moved out says that it is released.
+    unsafe {
         let owner = Box::from_raw(array.private_data.cast::<ArrowOwner>());
         let dictionary = Some(&owner.dictionary).filter(|values| !values.is_null());
         for child in owner.children.iter().chain(dictionary) {
             let mut child = Box::from_raw(*child);
-            if let Some(release) = child.release {
-                release(&mut *child);
+            if child.release.is_some() {
+                take_apart(&mut child, over);
             }
+        }
+        for bytes in owner.buffers.into_iter().flatten() {
+            let_go(bytes, over);
         }
         array.release = None;
         array.private_data = ptr::null_mut();

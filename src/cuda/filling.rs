@@ -40,6 +40,8 @@ struct State {
     stored: usize,
     /// That a copy may be under way of which there is no mark.
     unmarked: bool,
+    /// Work of the device's own stream that is under way, or failed, so that nobody knows whether it is over.
+    unsettled: usize,
 }
 
 /// Where a piece goes.
@@ -83,8 +85,9 @@ impl Filling {
         stored: usize,
     ) -> Result<Self> {
         Ok(Filling {
-            buffer: Some(gpu.buffer(len)?),
-            stored: Some(gpu.buffer(stored)?),
+            // For the own stream, in which they are decompressed: where that cannot be waited for, they go back after it.
+            buffer: Some(gpu.arena().allocate_for(gpu.own(), len)?),
+            stored: Some(gpu.arena().allocate_for(gpu.own(), stored)?),
             gpu: gpu.clone(),
             stream: stream.clone(),
             state: Mutex::default(),
@@ -162,7 +165,7 @@ impl Filling {
             Err(error) => {
                 // It may have been queued all the same.
                 drop(state);
-                if self.stream.synchronize().is_err() && !self.gpu.context().is_lost() {
+                if !self.stream.is_over() {
                     std::mem::forget(stage);
                     self.lock().unmarked = true;
                 }
@@ -193,8 +196,10 @@ impl Filling {
         if self.lock().stored as u64 != source.1 {
             return Err(abandoned());
         }
-        // SAFETY: both buffers have so many bytes, stay until the work is done, as it is waited for, and the second one was sent whole.
-        let checks = unsafe { decompress::decompress(work, source, target, bodies)? };
+        // SAFETY: both buffers have so many bytes, stay until the work is done, as they are given back in its order, and the second one was
+        // sent whole.
+        let checks =
+            self.settled(|| unsafe { decompress::decompress(work, source, target, bodies) })?;
         // Nothing is written of what does not fit together; who made it up is told at the end.
         if checks
             .iter()
@@ -214,8 +219,17 @@ impl Filling {
             return Ok(Vec::new());
         };
         let memory = memory_of(&self.buffer);
-        // SAFETY: the buffer has so many bytes, and stays until the work is done. What was not sent has some content all the same.
-        unsafe { decompress::are_right(work, memory, pages) }
+        // SAFETY: the buffer has so many bytes, and stays until the work is done, as it is given back in its order. What was not sent has some
+        // content all the same.
+        self.settled(|| unsafe { decompress::are_right(work, memory, pages) })
+    }
+
+    /// Work that waits for itself; where that fails, the buffers go back in the order of its stream.
+    fn settled<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.lock().unsettled += 1;
+        let done = work()?;
+        self.lock().unsettled -= 1;
+        Ok(done)
     }
 
     /// Work of the device's own stream that begins after what was copied; `None` for nothing.
@@ -234,14 +248,17 @@ impl Filling {
     /// Those of the copies; [`ErrorKind::Abandoned`] if some of its bytes were never sent.
     pub(crate) fn finish(mut self) -> Result<DeviceBytes> {
         self.stream.synchronize()?;
-        let sent = {
+        let (sent, settled) = {
             let mut state = self.lock();
             state.copies.clear();
-            state.sent
+            (state.sent, state.unsettled == 0)
         };
         let buffer = self.buffer.take();
         let buffer = buffer.filter(|buffer| buffer.len() == sent);
-        let buffer = buffer.ok_or_else(abandoned)?;
+        let mut buffer = buffer.ok_or_else(abandoned)?;
+        if settled {
+            buffer.settle();
+        }
         let mut block = BlockMut::new(buffer);
         // SAFETY: as many bytes as it has were copied or made, and pieces do not overlap.
         unsafe { block.advance(sent) };
@@ -267,12 +284,15 @@ fn abandoned() -> Error {
 impl Drop for Filling {
     fn drop(&mut self) {
         let state = std::mem::take(self.state.get_mut().unwrap_or_else(PoisonError::into_inner));
+        if state.unsettled == 0 {
+            let buffers = self.buffer.iter_mut().chain(&mut self.stored);
+            buffers.for_each(DeviceBuffer::settle);
+        }
         if state.copies.is_empty() && !state.unmarked {
             return;
         }
         // What a lost device has queued it does not do any more.
-        let idle = self.stream.synchronize().is_ok() || self.gpu.context().is_lost();
-        if !idle {
+        if !self.stream.is_over() {
             std::mem::forget((state.copies, self.buffer.take(), self.stored.take()));
         }
     }

@@ -57,11 +57,11 @@ impl Words {
 
 /// Memory for what kernels make, until it is [written](Self::written). Dropped, it is given back in the order of the device's own stream, so
 /// not before the work that writes it is done.
-pub(super) struct Output(BlockMut);
+pub(super) struct Output(DeviceBuffer);
 
 impl Output {
     pub(super) fn address(&self) -> u64 {
-        self.0.unfilled_ptr().addr() as u64
+        self.0.address()
     }
 
     /// All of it, as bytes.
@@ -69,7 +69,10 @@ impl Output {
     /// # Safety
     /// Each byte was written, and the work that did it is done.
     pub(super) unsafe fn written(self) -> Result<DeviceBytes> {
-        let Output(mut block) = self;
+        let Output(mut buffer) = self;
+        // So that who drops the bytes waits for no later work of others.
+        buffer.settle();
+        let mut block = BlockMut::new(buffer);
         let len = block.remaining();
         // SAFETY: as the caller promises.
         unsafe { block.advance(len) };
@@ -80,8 +83,7 @@ impl Output {
 impl Device {
     /// Memory for the output of kernels.
     pub(super) fn output(&self, len: usize) -> Result<Output> {
-        let buffer = self.arena().allocate_for(self.own(), len)?;
-        Ok(Output(BlockMut::new(buffer)))
+        self.arena().allocate_for(self.own(), len).map(Output)
     }
 }
 
@@ -94,6 +96,8 @@ pub(super) struct Work<'a> {
     #[cfg_attr(not(any(feature = "parquet", feature = "tfrecord")), allow(dead_code))]
     pinned: Vec<Bytes>,
     buffers: Vec<DeviceBuffer>,
+    /// What it reads. The caller holds it until the call returns; the work may go on after that, where it could not be waited for.
+    read: Vec<DeviceBytes>,
     done: bool,
 }
 
@@ -104,6 +108,7 @@ impl<'a> Work<'a> {
             words: Vec::new(),
             pinned: Vec::new(),
             buffers: Vec::new(),
+            read: Vec::new(),
             done: true,
         }
     }
@@ -114,6 +119,7 @@ impl<'a> Work<'a> {
         if let Some(buffer) = bytes.memory().as_any().downcast_ref::<DeviceBuffer>() {
             buffer.ready_in(self.device.own())?;
         }
+        self.read.push(bytes.clone());
         Ok(bytes.ptr().addr() as u64)
     }
 
@@ -313,6 +319,16 @@ impl Drop for Work<'_> {
         }
         if self.done {
             self.buffers.iter_mut().for_each(DeviceBuffer::settle);
+            return;
+        }
+        // What was taken for the stream goes back in its order anyway.
+        for bytes in self.read.drain(..) {
+            match bytes.memory().as_any().downcast_ref::<DeviceBuffer>() {
+                Some(buffer) => buffer.used_so_far(self.device.own()),
+                None if self.device.context().is_lost() => {}
+                // Memory of others: that it is not dropped is all that can be done.
+                None => std::mem::forget(bytes),
+            }
         }
     }
 }

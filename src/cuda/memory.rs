@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::fmt;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::arena::Arena;
@@ -38,6 +39,9 @@ pub const GAP: usize = 64;
 /// Dropped, it is given back once the [uses](Self::used_by) that were told are done. A part of an arena goes back without waiting; an
 /// allocation of its own waits for them on the thread that drops it, as `cuMemFree` does anyhow; one from a pool is freed in the order of
 /// its stream. Where the driver cannot say whether the device is done with it, nobody else gets it.
+///
+/// **Work that you queue on it is nothing that this crate can see.** Before the last of its bytes is dropped, wait for that work, or tell of it
+/// ([`used_by`](Self::used_by), [`Device::used_in`](super::Device::used_in)); else the next read or kernel writes where yours still reads.
 pub struct DeviceBuffer {
     pub(super) arena: Arc<Arena>,
     pub(super) home: Home,
@@ -51,6 +55,8 @@ pub struct DeviceBuffer {
     /// Whether the gap behind it has the pattern.
     pub(super) marked: bool,
     pub(super) uses: Mutex<Vec<Event>>,
+    /// Whether there may be uses of which there is no mark.
+    pub(super) unmarked: AtomicBool,
 }
 
 /// Where it is from.
@@ -89,7 +95,23 @@ impl DeviceBuffer {
 
     /// Says that what was queued in the stream that it was taken for is over.
     pub(super) fn settle(&mut self) {
-        self.stream = None;
+        // Memory of a pool goes back by a stream in any case.
+        if !self.is_stream_ordered() {
+            self.stream = None;
+        }
+    }
+
+    /// Keeps the memory until what was queued in `stream` so far is done; from everybody, where that cannot be marked.
+    pub(super) fn used_so_far(&self, stream: &Stream) {
+        match stream.record() {
+            Ok(event) => self.used_by(event),
+            Err(_) => self.unmarked(),
+        }
+    }
+
+    /// Says that nobody knows when its uses are over.
+    pub(super) fn unmarked(&self) {
+        self.unmarked.store(true, Ordering::Relaxed);
     }
 
     /// Keeps the memory until `event` is done, whoever drops it.

@@ -15,6 +15,10 @@
 //! Everything is in the primary context, as with the CUDA runtime and with cudarc: addresses and streams of the one hold for the
 //! other. [`DeviceBytes::ptr`](crate::DeviceBytes::ptr) is a `CUdeviceptr`, [`Stream::raw`] a `CUstream`; [`Device::borrow_stream`] and
 //! [`lend`] take theirs. `DLPack` ([`DlTensor`]) and Arrow's C device interface ([`ArrowDevice`]) hand memory out with its owner.
+//!
+//! Memory that is dropped is used again. Kernels and copies that *you* queue on it are nothing that this crate can see: tell of them by
+//! [`Device::used_in`], or wait for them, before you drop the last [`DeviceBytes`](crate::DeviceBytes) or what was made of them. What was handed
+//! out with its owner waits for the device when it is let go: [`DlTensor::into_raw`].
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod arena;

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use super::columns::{Column, Leaf, Marks, Nested, NestedOutcome, Outcome, Selection, Uneven};
 use super::decompress::Body;
 use super::device::Device;
+#[cfg(feature = "parquet")]
+use super::filling::{Filling, To};
 use super::frames::{Frame, bytes_of};
 use super::launch::{Words, Work};
 use super::scan;
@@ -159,6 +161,28 @@ pub fn sums(gpu: &Device, rows: &[Vec<u64>]) -> Result<Vec<Vec<u64>>> {
     let sums = unsafe { work.finish::<8>(output, rows.len() * (length + 1))? };
     let sums: Vec<u64> = sums.into_iter().map(u64::from_ne_bytes).collect();
     Ok(sums.chunks(length + 1).map(<[u64]>::to_vec).collect())
+}
+
+/// Memory of `len` bytes that pages are decompressed into, out of memory that is filled from the host: as row groups are.
+///
+/// # Errors
+/// Those of the device.
+#[cfg(feature = "parquet")]
+pub fn filled(
+    gpu: &Arc<Device>,
+    stored: &[u8],
+    bodies: &[Body],
+    len: usize,
+) -> Result<DeviceBytes> {
+    let stream = gpu.stream()?;
+    let filling = Filling::new(gpu, &stream, len, stored.len())?;
+    let mut stage = filling.stage(stored.len())?;
+    for (to, from) in stage.bytes().iter_mut().zip(stored) {
+        *to = *from;
+    }
+    filling.send(To::Stored, 0, stage)?;
+    filling.decompress(bodies)?;
+    filling.finish()
 }
 
 /// The places at which a length that can be and its checksum stand: of each the first byte of data, and the length.

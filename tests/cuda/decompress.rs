@@ -23,7 +23,7 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    fn new(codec: Codec, bytes: Vec<u8>, len: usize) -> Self {
+    pub(crate) fn new(codec: Codec, bytes: Vec<u8>, len: usize) -> Self {
         Stored {
             codec,
             plain: 0,

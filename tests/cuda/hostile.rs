@@ -4,16 +4,24 @@
 use std::sync::Arc;
 use std::thread;
 
+use bytes::Bytes;
 use cudarc::driver::result;
+use feedwater::cuda::decompress::Codec;
+use feedwater::cuda::testing::Kernels;
+use feedwater::cuda::testing::filled as filled_by_pages;
 use feedwater::cuda::{
     Advice, Checksum, Dense, Device, DeviceOptions, ElementType, Guard, Side, Stream,
 };
 use feedwater::{Batch, BlockMut, DeviceBytes, Error, ErrorKind, Reader};
 
+use crate::decompress::{Stored, arena};
+use crate::levels::{Nest, Written};
+use crate::pages::Random;
 use crate::support::*;
+use crate::words::KIND;
 
 /// Queues the same byte for all of a range.
-fn fill(gpu: &Device, stream: &Stream, to: u64, len: usize, value: u8) {
+pub(crate) fn fill(gpu: &Device, stream: &Stream, to: u64, len: usize, value: u8) {
     // SAFETY: the range is memory that the test has.
     unsafe {
         result::ctx::set_current(gpu.raw_context().cast()).unwrap();
@@ -22,15 +30,22 @@ fn fill(gpu: &Device, stream: &Stream, to: u64, len: usize, value: u8) {
 }
 
 /// All of a block, of which the test does not ask what is in most of it.
-fn filled(mut block: BlockMut) -> DeviceBytes {
+pub(crate) fn filled(mut block: BlockMut) -> DeviceBytes {
     let len = block.len();
     // SAFETY: the memory is there; no byte that nobody wrote is looked at.
     unsafe { block.advance(len) };
     block.freeze().into_device().unwrap()
 }
 
-fn address(bytes: &DeviceBytes) -> u64 {
+pub(crate) fn address(bytes: &DeviceBytes) -> u64 {
     bytes.ptr().addr() as u64
+}
+
+/// A leaf of lists of strings.
+fn nested_words() -> Written {
+    let mut written = Written::default();
+    written.words(&Nest::list(), KIND, &[40, 20], &mut Random::new(7));
+    written
 }
 
 /// After calls that fail one after the other, nobody can know whether work that was queued is over. It must not write to memory that
@@ -40,7 +55,7 @@ fn work_that_cannot_be_waited_for_keeps_its_memory() {
     if !is_software(&session("lazy")) {
         return;
     }
-    type Call = fn(&Device, &DeviceBytes) -> feedwater::Result<()>;
+    type Call = fn(&Arc<Device>, &DeviceBytes) -> feedwater::Result<()>;
     let cast: Call = |gpu, bytes| {
         let tensor = Dense::cast(&[250], ElementType::U8, ElementType::F32)
             .rows(&[5; 250])
@@ -51,19 +66,41 @@ fn work_that_cannot_be_waited_for_keeps_its_memory() {
         gpu.checksums(Checksum::Crc32, bytes, &[0..900, 5..6])
             .map(drop)
     };
-    for call in [cast, sums] {
-        let mut failed = 0;
-        for index in 0..40 {
+    let nested: Call = |gpu, bytes| {
+        let leaves = nested_words().leaves;
+        gpu.nested(bytes, &[], &leaves, u64::MAX).map(drop)
+    };
+    // Compressed pages into memory that is filled from the host.
+    let pages: Call = |gpu, _| {
+        let bytes = snap::raw::Encoder::new().compress_vec(&data(3000)).unwrap();
+        let (stored, bodies, len) = arena(&[Stored::new(Codec::Snappy, bytes, 3000)], 0);
+        let made = filled_by_pages(gpu, &stored, &bodies, len)?;
+        assert_eq!(gpu.to_host(&made)?, data(3000));
+        Ok(())
+    };
+    let words: Bytes = nested_words().arena.bytes.into();
+    for (call, bytes, times) in [
+        (cast, data(1000), 40),
+        (sums, data(1000), 40),
+        (nested, words, 40),
+        // Where more calls fail, the copies from the host cannot be waited for, and their memory is leaked.
+        (pages, data(1000), 2),
+    ] {
+        let (mut failed, mut index, mut calls) = (0, 0, 1);
+        while index < calls {
             let mut session = session("lazy");
             let gpu = DeviceOptions::default().chunk(64 << 10).open(0).unwrap();
-            let bytes = data(1000);
-            let there = read(&gpu, &reader(&gpu, &bytes), 0..1000).unwrap();
+            let there = read(&gpu, &reader(&gpu, &bytes), 0..bytes.len() as u64).unwrap();
             let there = there.into_device().unwrap();
             // The kernels are loaded.
             call(&gpu, &there).unwrap();
-            session.fail_calls(index, 40, 1);
+            let before = session.counts().calls;
+            call(&gpu, &there).unwrap();
+            calls = session.counts().calls - before;
+            session.fail_calls(index, times, 1);
             failed += u64::from(call(&gpu, &there).is_err());
             session.fail_nothing();
+            drop(there);
             let stream = gpu.stream().unwrap();
             let others: Vec<_> = (0..150)
                 .map(|_| {
@@ -81,8 +118,10 @@ fn work_that_cannot_be_waited_for_keeps_its_memory() {
                     "from call {index} on"
                 );
             }
-            drop((there, others, stream, gpu));
+            drop((others, stream, gpu));
             nothing_left(&session);
+            // All of the calls where two fail; of the others, which fail from then on, some.
+            index += if times > 2 { calls.div_ceil(40) } else { 1 };
         }
         assert!(failed > 8, "{failed}");
     }

@@ -5,10 +5,13 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, DevicePtrMut};
-use feedwater::cuda::{self, ArrowDevice, Device, DlTensor, DlType, Family};
+use feedwater::cuda::{
+    self, ArrowDevice, Dense, Device, DeviceOptions, DlTensor, DlType, ElementType, Family,
+};
 use feedwater::{Batch, DeviceBytes, ErrorKind, Place, Reader};
 use software_cuda_preload::Device as On;
 
+use crate::hostile::{address, fill, filled};
 use crate::support::*;
 
 fn delivered(gpu: &Arc<Device>, len: usize) -> DeviceBytes {
@@ -236,6 +239,130 @@ fn an_array_for_arrow_holds_its_buffers_until_it_is_released() {
             assert!(matches!(error.kind(), ErrorKind::InvalidOption { .. }));
         }
         assert_eq!(gpu.stats().in_use, 0);
+    }
+    nothing_left(&session);
+}
+
+/// How memory is handed out and let go of by others, who have work queued on it then.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Tensor,
+    TensorFor,
+    /// Memory that is not this crate's, with its owner.
+    Lent,
+    Array,
+    /// A child that was moved out, after what it was in.
+    Child,
+}
+
+/// Hands `bytes` out, and gives what lets go of them.
+fn hand_out(way: Way, bytes: DeviceBytes, stream: &cuda::Stream) -> Box<dyn FnOnce()> {
+    let len = bytes.len();
+    let tensor = |bytes| DlTensor::new(bytes, DlType::UInt(8), &[len as u64]).unwrap();
+    let moved = |array: cuda::ArrowDeviceArray| {
+        let mut to = std::mem::MaybeUninit::<ArrowDeviceArray>::uninit();
+        // SAFETY: there is room for one.
+        unsafe {
+            array.move_to(to.as_mut_ptr().cast());
+            to.assume_init()
+        }
+    };
+    let raw = match way {
+        Way::Tensor => tensor(bytes).into_raw(),
+        Way::TensorFor => tensor(bytes).into_raw_for(stream),
+        Way::Lent => {
+            // SAFETY: the owner is the memory.
+            let mut block = unsafe { cuda::lend(bytes.place(), bytes.ptr(), len, bytes) };
+            // SAFETY: the memory is there; no byte that nobody wrote is looked at.
+            unsafe { block.advance(len) };
+            tensor(block.freeze().into_device().unwrap()).into_raw()
+        }
+        Way::Array => {
+            let array = ArrowDevice::values(len as u64, bytes).export().unwrap();
+            let mut array = moved(array);
+            // SAFETY: released once.
+            return Box::new(move || unsafe { array.array.release.unwrap()(&mut array.array) });
+        }
+        Way::Child => {
+            let mut list = ArrowDevice::default();
+            (list.length, list.buffers) = (1, vec![None]);
+            list.children = vec![ArrowDevice::values(len as u64, bytes)];
+            let mut list = moved(list.export().unwrap()).array;
+            // SAFETY: a child, which is marked as moved out; each is released once.
+            unsafe {
+                let place = *list.children;
+                let mut child = place.read();
+                (*place).release = None;
+                list.release.unwrap()(&mut list);
+                return Box::new(move || child.release.unwrap()(&mut child));
+            }
+        }
+    };
+    let raw = raw.cast::<DlManagedTensor>();
+    // SAFETY: a `DLManagedTensor` that is ours to delete.
+    Box::new(move || unsafe { (*raw).deleter.unwrap()(raw) })
+}
+
+/// `del x` behind `y = model(x)`: what is queued on `x` must not meet what comes next.
+#[test]
+fn memory_that_others_let_go_of_is_not_used_before_what_they_queued_is_done() {
+    if !is_software(&session("lazy")) {
+        return;
+    }
+    use Way::{Array, Child, Lent, Tensor, TensorFor};
+    for way in [Tensor, TensorFor, Lent, Array, Child] {
+        for failing in [0, 1, 2, 3, 5, 40] {
+            // Whatever owns it is leaked then.
+            if way == Lent && failing > 0 {
+                continue;
+            }
+            let mut session = session("lazy");
+            {
+                let gpu = DeviceOptions::default().chunk(64 << 10).open(0).unwrap();
+                // So that the chunk stays, whatever is given back.
+                let _kept = gpu.allocate(256).unwrap();
+                let (theirs, other) = (gpu.stream().unwrap(), gpu.stream().unwrap());
+                let bytes = filled(gpu.allocate(4096).unwrap());
+                let at = address(&bytes);
+                let let_go = hand_out(way, bytes, &theirs);
+                // Asking, an event does one of them.
+                (0..40).for_each(|_| fill(&gpu, &theirs, at, 4096, 1));
+                let mark = theirs.record().unwrap();
+                session.fail_calls(0, failing, 1);
+                let_go();
+                session.fail_nothing();
+                if failing == 0 {
+                    assert_eq!(mark.is_done().unwrap(), way != TensorFor, "{way:?}");
+                }
+                let others: Vec<_> = (0..15)
+                    .map(|_| filled(gpu.allocate(4096).unwrap()))
+                    .collect();
+                for bytes in &others {
+                    fill(&gpu, &other, address(bytes), 4096, 7);
+                }
+                other.synchronize().unwrap();
+                theirs.synchronize().unwrap();
+                for bytes in &others {
+                    assert_eq!(gpu.to_host(bytes).unwrap(), [7; 4096], "{way:?} {failing}");
+                }
+            }
+            nothing_left(&session);
+        }
+    }
+}
+
+#[test]
+fn what_kernels_made_is_dropped_without_asking_the_device() {
+    let session = session("lazy");
+    {
+        let gpu = Device::open(0).unwrap();
+        let bytes = delivered(&gpu, 1000);
+        let tensor = Dense::cast(&[1000], ElementType::U8, ElementType::F32);
+        let made = gpu.dense(&tensor, &bytes).unwrap();
+        let calls = session.counts().calls;
+        drop(made);
+        assert_eq!(session.counts().calls, calls);
+        assert_eq!(gpu.stats().in_use, 1000);
     }
     nothing_left(&session);
 }

@@ -16,6 +16,8 @@ use crate::error::{Error, ErrorKind, Result, counted};
 ///
 /// The buffers are finished: no stream has to be waited for. Each is an allocation that begins at a multiple of 256 bytes, or a part of
 /// one that begins at a multiple of its elements.
+///
+/// Kernels that you queue on its buffers have to be done, or to be [told of](Device::used_in), when the last clone of it is dropped.
 #[derive(Clone, Debug)]
 pub struct DeviceArray {
     gpu: Arc<Device>,
@@ -141,7 +143,8 @@ impl DeviceArray {
         builder.build().map_err(|error| refused(&error))
     }
 
-    /// The array by Arrow's C device interface, with its memory. What type it has, the caller says by an `ArrowSchema`.
+    /// The array by Arrow's C device interface, with its memory. What type it has, the caller says by an `ArrowSchema`. Its `release`
+    /// waits for the device: [`ArrowDeviceArray::move_to`].
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] for an array without a buffer; [`ErrorKind::Unsupported`] for views of strings, for which the

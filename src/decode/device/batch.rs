@@ -72,7 +72,8 @@ impl DeviceBatch {
             .map_err(|error| refused(&error))
     }
 
-    /// The batch by Arrow's C device interface, with its memory: a struct array, as the interface has record batches.
+    /// The batch by Arrow's C device interface, with its memory: a struct array, as the interface has record batches. Its `release`
+    /// waits for the device: [`ArrowDeviceArray::move_to`].
     ///
     /// # Errors
     /// As [`DeviceArray::export`].

@@ -343,7 +343,8 @@ impl<R: Reader + ?Sized> fmt::Debug for PendingDeviceTensors<R> {
     }
 }
 
-/// A tensor in the memory of a GPU; cheap to clone. Its memory is given back with the last tensor of it.
+/// A tensor in the memory of a GPU; cheap to clone. Its memory is given back with the last tensor of it: kernels that you queue on it have to be
+/// done then, or to be [told of](Device::used_in).
 #[derive(Clone, Debug)]
 pub struct DeviceTensor {
     info: TensorInfo,
