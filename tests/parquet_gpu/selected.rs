@@ -496,10 +496,15 @@ fn strings_of_chosen_rows_have_to_fit_twice() {
     {
         let gpu = DeviceOptions::default().chunk(1 << 16).open(0).unwrap();
         let long = "x".repeat(600);
-        let texts = (0..64).map(|row| if row % 16 == 0 { "a" } else { &long });
+        let texts = (0..96).map(|row| match row % 16 {
+            0 => row.to_string(),
+            _ => long.clone(),
+        });
         let texts = StringArray::from_iter_values(texts);
         let batch = RecordBatch::try_from_iter([("text", Arc::new(texts) as _)]).unwrap();
-        let file = written(&batch, WriterProperties::builder().build());
+        let pages = WriterProperties::builder().set_data_page_row_count_limit(32);
+        let file = written(&batch, pages.set_write_batch_size(32).build());
+        // Two of three pages; of these, all rows or not.
         for (rows, fits) in [(0..64, true), (0..63, false)] {
             let asked = |scan: Scan<MemoryReader>| scan.rows(rows.clone());
             let right = by_host(&file, &asked).unwrap();
