@@ -18,6 +18,7 @@ mod decode;
 mod delta;
 mod delta_strings;
 mod even;
+mod levels;
 mod marks;
 #[cfg(any(test, feature = "testing"))]
 pub mod nested_reference;
@@ -33,11 +34,11 @@ pub(super) use decode::{FIXED, RLE, WALK};
 pub(super) use delta::DELTA;
 pub(super) use delta_strings::DELTA_STRINGS;
 pub use even::Uneven;
+pub use levels::{Leaf, Levels, List, Nested, NestedOutcome, Offsets, Valid};
+#[cfg_attr(not(feature = "parquet"), allow(unused_imports))]
+pub(crate) use levels::{MOST_DEF, MOST_LISTS};
 pub use marks::{DeltaMark, DeltaMarks, LEAST_BYTES, LEAST_ROWS, Mark, Marks, PageMarks};
 pub(super) use nesting::NESTING;
-pub use nesting::{Leaf, Levels, List, Nested, NestedOutcome, Offsets, Valid};
-#[cfg_attr(not(feature = "parquet"), allow(unused_imports))]
-pub(crate) use nesting::{MOST_DEF, MOST_LISTS};
 #[cfg_attr(not(feature = "parquet"), allow(unused_imports))]
 pub(crate) use select::RANGE;
 pub(super) use select::SELECT;
