@@ -20,6 +20,8 @@ mod examples;
 mod faults;
 #[path = "parquet_gpu/generated.rs"]
 mod generated;
+#[path = "parquet_gpu/lanes.rs"]
+mod lanes;
 #[path = "parquet_gpu/marks.rs"]
 mod marks;
 #[path = "parquet_gpu/mutations.rs"]

@@ -3,23 +3,22 @@
 
 use super::device::Device;
 use super::launch::Work;
+use super::stream::Stream;
 use crate::buffer::DeviceBytes;
 use crate::error::Result;
 
 impl Device {
-    /// Copies of these bytes, each in memory of its own. By way of the pinned ring; waits for them.
+    /// Copies of these bytes, each in memory of its own. By way of the pinned ring, in `stream`; waits for them.
     ///
     /// # Errors
     /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory), [`Cuda`](crate::ErrorKind::Cuda), [`DeviceLost`](crate::ErrorKind::DeviceLost),
     /// [`Forked`](crate::ErrorKind::Forked).
-    pub(crate) fn upload_all(&self, parts: &[&[u8]]) -> Result<Vec<DeviceBytes>> {
-        let mut outputs = Vec::with_capacity(parts.len());
-        for part in parts {
-            outputs.push(self.output(part.len())?);
-        }
-        let mut work = Work::new(self);
+    pub(crate) fn upload_all(&self, stream: &Stream, parts: &[&[u8]]) -> Result<Vec<DeviceBytes>> {
+        let mut work = Work::in_stream(self, stream);
+        let outputs = parts.iter().map(|part| work.output(part.len()));
+        let outputs = outputs.collect::<Result<Vec<_>>>()?;
         for (part, output) in parts.iter().zip(&outputs) {
-            // SAFETY: the output has as many bytes, is new, and outlives the work.
+            // SAFETY: the output has as many bytes, is new, and goes back in the order of the work.
             unsafe { work.stage(&[part], output.address())? };
         }
         work.wait()?;

@@ -382,8 +382,8 @@ impl Device {
         &self.arena
     }
 
-    /// The stream for what is waited for.
-    pub(super) fn own(&self) -> &Stream {
+    /// The stream for what is waited for, where there is no other.
+    pub(crate) fn own(&self) -> &Stream {
         &self.own
     }
 

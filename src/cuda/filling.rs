@@ -40,7 +40,7 @@ struct State {
     stored: usize,
     /// That a copy may be under way of which there is no mark.
     unmarked: bool,
-    /// Work of the device's own stream that is under way, or failed, so that nobody knows whether it is over.
+    /// Work of kernels that is under way, or failed, so that nobody knows whether it is over.
     unsettled: usize,
 }
 
@@ -74,7 +74,7 @@ impl Stage {
 }
 
 impl Filling {
-    /// A buffer of `len` bytes, and a second one of `stored`, to be copied to in `stream`.
+    /// A buffer of `len` bytes, and a second one of `stored`, to be copied to in `stream`, in which they are decompressed as well.
     ///
     /// # Errors
     /// As [`Device::allocate`].
@@ -85,9 +85,9 @@ impl Filling {
         stored: usize,
     ) -> Result<Self> {
         Ok(Filling {
-            // For the own stream, in which they are decompressed: where that cannot be waited for, they go back after it.
-            buffer: Some(gpu.arena().allocate_for(gpu.own(), len)?),
-            stored: Some(gpu.arena().allocate_for(gpu.own(), stored)?),
+            // In that order they go back, where what is done with them cannot be waited for.
+            buffer: Some(gpu.arena().allocate_for(stream, len)?),
+            stored: Some(gpu.arena().allocate_for(stream, stored)?),
             gpu: gpu.clone(),
             stream: stream.clone(),
             state: Mutex::default(),
@@ -232,14 +232,12 @@ impl Filling {
         Ok(done)
     }
 
-    /// Work of the device's own stream that begins after what was copied; `None` for nothing.
+    /// Work behind what was copied; `None` for nothing.
     fn work(&self, nothing: bool) -> Result<Option<Work<'_>>> {
         if nothing {
             return Ok(None);
         }
-        let copied = self.stream.record()?;
-        self.gpu.own().wait_for(&copied)?;
-        Ok(Some(Work::new(&self.gpu)))
+        Ok(Some(Work::in_stream(&self.gpu, &self.stream)))
     }
 
     /// The buffer with all pieces in it, once they are there.

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use super::device::Device;
 use super::memory::DeviceBuffer;
 use super::modules::Family;
+use super::stream::Stream;
 use crate::buffer::{BlockMut, DeviceBytes};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -55,8 +56,8 @@ impl Words {
     }
 }
 
-/// Memory for what kernels make, until it is [written](Self::written). Dropped, it is given back in the order of the device's own stream, so
-/// not before the work that writes it is done.
+/// Memory for what kernels make, until it is [written](Self::written). Dropped, it is given back in the order of the stream that it was taken
+/// for, so not before the work that writes it is done.
 pub(super) struct Output(DeviceBuffer);
 
 impl Output {
@@ -81,16 +82,17 @@ impl Output {
 }
 
 impl Device {
-    /// Memory for the output of kernels.
+    /// Memory for the output of kernels in the device's own stream.
     pub(super) fn output(&self, len: usize) -> Result<Output> {
         self.arena().allocate_for(self.own(), len).map(Output)
     }
 }
 
-/// Work of one call, in the device's own stream. Dropping it waits for what was queued. Where that cannot be waited for, its memory is
+/// Work of one call, in one stream: the device's own, or that of a lane, whose work then is not waited for by others. Dropping it waits for what was queued. Where that cannot be waited for, its memory is
 /// not used again before it is over all the same.
 pub(super) struct Work<'a> {
     device: &'a Device,
+    stream: &'a Stream,
     /// What the device copies from.
     words: Vec<Words>,
     #[cfg_attr(not(any(feature = "parquet", feature = "tfrecord")), allow(dead_code))]
@@ -102,9 +104,16 @@ pub(super) struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
+    /// In the device's own stream.
     pub(super) fn new(device: &'a Device) -> Self {
+        Work::in_stream(device, device.own())
+    }
+
+    /// In a stream of the device.
+    pub(super) fn in_stream(device: &'a Device, stream: &'a Stream) -> Self {
         Work {
             device,
+            stream,
             words: Vec::new(),
             pinned: Vec::new(),
             buffers: Vec::new(),
@@ -117,7 +126,7 @@ impl<'a> Work<'a> {
     pub(super) fn reads(&mut self, bytes: &DeviceBytes) -> Result<u64> {
         self.device.must_be_here(bytes.place())?;
         if let Some(buffer) = bytes.memory().as_any().downcast_ref::<DeviceBuffer>() {
-            buffer.ready_in(self.device.own())?;
+            buffer.ready_in(self.stream)?;
         }
         self.read.push(bytes.clone());
         Ok(bytes.ptr().addr() as u64)
@@ -139,7 +148,7 @@ impl<'a> Work<'a> {
         if len == 0 {
             return Ok(());
         }
-        let stream = self.device.own();
+        let stream = self.stream;
         self.done = false;
         // SAFETY: as the caller promises.
         self.device
@@ -155,7 +164,7 @@ impl<'a> Work<'a> {
         if len == 0 {
             return Ok(address);
         }
-        let stream = self.device.own();
+        let stream = self.stream;
         self.done = false;
         // SAFETY: both have `len` bytes, and stay until the stream is done.
         self.device.context().call(|driver| unsafe {
@@ -191,7 +200,7 @@ impl<'a> Work<'a> {
                 let bytes = room.freeze().into_host()?;
                 let (from, len) = (bytes.as_ptr().cast::<c_void>(), bytes.len());
                 self.pinned.push(bytes);
-                let stream = self.device.own();
+                let stream = self.stream;
                 self.done = false;
                 // SAFETY: both have `len` bytes, and stay until the stream is done.
                 self.device.context().call(|driver| unsafe {
@@ -208,10 +217,18 @@ impl<'a> Work<'a> {
         self.take(len)
     }
 
+    /// Memory for what its kernels make.
+    pub(super) fn output(&self, len: usize) -> Result<Output> {
+        self.device
+            .arena()
+            .allocate_for(self.stream, len)
+            .map(Output)
+    }
+
     /// Memory of the device with any content.
     pub(super) fn take(&mut self, len: usize) -> Result<u64> {
         let arena = self.device.arena();
-        let buffer = arena.allocate_for(self.device.own(), len)?;
+        let buffer = arena.allocate_for(self.stream, len)?;
         let address = buffer.address();
         self.buffers.push(buffer);
         Ok(address)
@@ -237,7 +254,7 @@ impl<'a> Work<'a> {
         let blocks = threads
             .div_ceil(u64::from(block))
             .clamp(1, u64::from(self.device.blocks())) as u32;
-        let stream = self.device.own();
+        let stream = self.stream;
         self.done = false;
         // SAFETY: a function of a module that the device keeps, with the one parameter that all kernels have; its size is known
         // to the driver, which copies it now. The rest is the caller's promise.
@@ -284,7 +301,7 @@ impl<'a> Work<'a> {
         let mut copy: Vec<[u8; N]> = Vec::new();
         copy.try_reserve_exact(count)
             .map_err(|_| self.device.context().out_of_memory(len, isize::MAX as u64))?;
-        let (to, stream) = (copy.as_mut_ptr().cast(), self.device.own());
+        let (to, stream) = (copy.as_mut_ptr().cast(), self.stream);
         if len > 0 {
             self.done = false;
             // SAFETY: both have `len` bytes, as the caller promises, and stay until the stream is done.
@@ -305,7 +322,7 @@ impl<'a> Work<'a> {
 
     /// Waits for all of it so far.
     pub(super) fn wait(&mut self) -> Result<()> {
-        self.device.own().synchronize()?;
+        self.stream.synchronize()?;
         self.done = true;
         Ok(())
     }
@@ -324,7 +341,7 @@ impl Drop for Work<'_> {
         // What was taken for the stream goes back in its order anyway.
         for bytes in self.read.drain(..) {
             match bytes.memory().as_any().downcast_ref::<DeviceBuffer>() {
-                Some(buffer) => buffer.used_so_far(self.device.own()),
+                Some(buffer) => buffer.used_so_far(self.stream),
                 None if self.device.context().is_lost() => {}
                 // Memory of others: that it is not dropped is all that can be done.
                 None => std::mem::forget(bytes),

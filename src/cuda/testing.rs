@@ -102,11 +102,11 @@ impl Kernels for Device {
         most: u64,
         known: Option<&[Option<Arc<Marks>>]>,
     ) -> Result<(Vec<Outcome>, Vec<NestedOutcome>, Vec<Option<Marks>>)> {
-        Device::marked(self, arena, flat, nested, most, known)
+        Device::marked(self, self.own(), arena, flat, nested, most, known)
     }
 
     fn select(&self, selections: &[Selection]) -> Result<Vec<Leaf>> {
-        Device::select(self, selections)
+        Device::select(self, self.own(), selections)
     }
 
     fn uneven(

@@ -19,7 +19,8 @@ use crate::strings::strings;
 use crate::support::{by_host, on_device, whole};
 use crate::tables::{Nulls, flat, other, written};
 
-fn file() -> Bytes {
+/// Two row groups with something of each kind.
+pub(crate) fn file() -> Bytes {
     let set = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
         .set_max_row_group_row_count(Some(40));

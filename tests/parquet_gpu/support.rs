@@ -20,7 +20,8 @@ fn of(file: &Bytes, asked: Asked<'_>) -> Scan<MemoryReader> {
     asked(scan(Arc::new(MemoryReader::new(file.clone()))).threads(2))
 }
 
-fn joined(schema: &SchemaRef, batches: &[RecordBatch]) -> RecordBatch {
+/// All rows of batches.
+pub(crate) fn joined(schema: &SchemaRef, batches: &[RecordBatch]) -> RecordBatch {
     for batch in batches {
         for column in batch.columns() {
             column.to_data().validate_full().unwrap();

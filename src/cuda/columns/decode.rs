@@ -93,11 +93,16 @@ const SAID: usize = 3;
 
 impl<'a> Decoding<'a> {
     /// Memory for what a column becomes.
-    pub(super) fn new(device: &Device, column: Cow<'a, Column>, slots: bool) -> Result<Self> {
+    pub(super) fn new(
+        device: &Device,
+        work: &Work<'_>,
+        column: Cow<'a, Column>,
+        slots: bool,
+    ) -> Result<Self> {
         let rows = column.rows();
         let bitmap = Some(bitmap_len(rows));
         let buffer = |len: Option<u64>| match len {
-            Some(len) => device.output(len as usize),
+            Some(len) => work.output(len as usize),
             None => {
                 let (wanted, cap) = (u64::MAX, device.info().memory);
                 Err(Error::new(ErrorKind::OutOfMemory { wanted, cap }).by("cuda"))
@@ -219,13 +224,17 @@ impl<'a> Decoding<'a> {
 }
 
 /// Adds the columns of the entries of dictionaries, behind those that were asked for.
-pub(super) fn add_entries(device: &Device, outputs: &mut Vec<Decoding<'_>>) -> Result<()> {
+pub(super) fn add_entries(
+    device: &Device,
+    work: &Work<'_>,
+    outputs: &mut Vec<Decoding<'_>>,
+) -> Result<()> {
     for number in 0..outputs.len() {
         let entries = outputs.get(number);
         let Some(entries) = entries.and_then(|output| hidden(&output.column)) else {
             continue;
         };
-        let mut decoding = Decoding::new(device, Cow::Owned(entries), false)?;
+        let mut decoding = Decoding::new(device, work, Cow::Owned(entries), false)?;
         decoding.of = Some(number);
         let at = outputs.len();
         outputs.push(decoding);
@@ -485,7 +494,7 @@ pub(super) fn decode(
         note_marks(&mut work, outputs, tile_table, tiles, deltas)?;
     }
     // SAFETY: as above, and what was said of these columns.
-    if unsafe { strings::copy(device, &mut work, &tables, table, outputs, &mut all, most)? } {
+    if unsafe { strings::copy(&mut work, &tables, table, outputs, &mut all, most)? } {
         for (said, again) in all.iter_mut().zip(found(&mut work)?.0) {
             said.error = again.error;
         }

@@ -18,6 +18,7 @@ use crate::cuda::device::Device;
 use crate::cuda::launch::{Output, Words, Work};
 use crate::cuda::modules::Family;
 use crate::cuda::scan;
+use crate::cuda::stream::Stream;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Levels become slots.
@@ -46,11 +47,11 @@ impl Device {
         nested: &[Nested],
         most: u64,
     ) -> Result<(Vec<Outcome>, Vec<NestedOutcome>)> {
-        let (flat, nested, _) = self.marked(arena, flat, nested, most, None)?;
+        let (flat, nested, _) = self.marked(self.own(), arena, flat, nested, most, None)?;
         Ok((flat, nested))
     }
 
-    /// The same with what is known from another time of where tiles of large pages begin: of each column of `flat`, and then of each
+    /// The same in `stream` with what is known from another time of where tiles of large pages begin: of each column of `flat`, and then of each
     /// leaf of `nested`. Gives that for those of which it is not known and which were decoded; `known` is `None` if nobody wants it.
     ///
     /// What is known is looked at, so that it may be of anything: the column is a fault then, or it makes no difference.
@@ -60,6 +61,7 @@ impl Device {
     #[allow(clippy::type_complexity)]
     pub(crate) fn marked(
         &self,
+        stream: &Stream,
         arena: &DeviceBytes,
         flat: &[Column],
         nested: &[Nested],
@@ -84,12 +86,12 @@ impl Device {
         let fit_known: Vec<Known> = fit_known
             .map(|(number, _)| known_of(flat.len() + number))
             .collect();
-        let mut work = Work::new(self);
+        let mut work = Work::in_stream(self, stream);
         let (table, plans, level_marks) = Table::of(&mut work, arena, &fit, &fit_known)?;
         let mut outputs = Vec::with_capacity(flat.len() + fit.len());
         for (number, (column, shape)) in flat.iter().zip(&flat_shapes).enumerate() {
             if shape.is_ok() {
-                let mut output = Decoding::new(self, Cow::Borrowed(column), false)?;
+                let mut output = Decoding::new(self, &work, Cow::Borrowed(column), false)?;
                 output.known = known_of(number);
                 outputs.push(output);
             }
@@ -98,7 +100,7 @@ impl Device {
         let mut slots = Vec::new();
         for ((nested, plan), known) in fit.iter().zip(&plans).zip(&fit_known) {
             if let Ok(plan) = plan {
-                let mut output = Decoding::new(self, Cow::Borrowed(&plan.column), true)?;
+                let mut output = Decoding::new(self, &work, Cow::Borrowed(&plan.column), true)?;
                 output.known = known.clone();
                 if let Some(bits) = &output.validity {
                     let len = bitmap_len(plan.column.rows()) as usize;
@@ -106,7 +108,7 @@ impl Device {
                     unsafe { work.fill(bits.address(), 0, len)? };
                 }
                 outputs.push(output);
-                slots.push(Slots::new(self, &mut work, nested, plan)?);
+                slots.push(Slots::new(&mut work, nested, plan)?);
             }
         }
         let live = slots.len();
@@ -115,7 +117,7 @@ impl Device {
         let bitmaps = bitmaps.iter().map(|output| output.validity.as_ref());
         let bitmaps: Vec<_> = bitmaps.map(|bits| bits.map(Output::address)).collect();
         let count = outputs.len();
-        add_entries(self, &mut outputs)?;
+        add_entries(self, &work, &mut outputs)?;
         let before =
             |work: &mut Work<'_>, said| table.fill(work, &fit, &plans, &slots, &bitmaps, said);
         let (found, more) = decode(self, work, arena, &mut outputs, most, more, before)?;
@@ -596,7 +598,7 @@ struct Slots {
 }
 
 impl Slots {
-    fn new(device: &Device, work: &mut Work<'_>, nested: &Nested, plan: &Plan) -> Result<Self> {
+    fn new(work: &mut Work<'_>, nested: &Nested, plan: &Plan) -> Result<Self> {
         let slots = |depth: usize| plan.slots.get(depth).copied().unwrap_or(0);
         let levels = &nested.levels;
         let is_empty = nested.leaf.rows() == 0;
@@ -611,7 +613,7 @@ impl Slots {
                 Offsets::Large => 8,
             };
             let len = (slots(depth) + 1) * width;
-            let output = device.output(len as usize)?;
+            let output = work.output(len as usize)?;
             if is_empty {
                 // Nobody else writes the one offset of no lists.
                 // SAFETY: as many bytes were just taken, and are dropped in the order of the work.
@@ -621,7 +623,7 @@ impl Slots {
         }
         let mut bitmap = |depth: usize| {
             let len = bitmap_len(slots(depth)) as usize;
-            let output = device.output(len)?;
+            let output = work.output(len)?;
             // SAFETY: as many bytes were just taken, and are dropped in the order of the work.
             unsafe { work.fill(output.address(), 0, len)? };
             Ok(output)

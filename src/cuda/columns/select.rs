@@ -13,6 +13,7 @@ use crate::cuda::device::Device;
 use crate::cuda::launch::{Output, Words, Work};
 use crate::cuda::modules::Family;
 use crate::cuda::scan;
+use crate::cuda::stream::Stream;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Rows that are wanted get to where they go.
@@ -74,16 +75,16 @@ impl Slots {
 pub(crate) const RANGE: u64 = 24;
 
 impl Device {
-    /// Copies the rows that are wanted of leaves, and waits for them. What a dictionary has stays as it is, and is shared.
+    /// Copies the rows that are wanted of leaves, in `stream`, and waits for them. What a dictionary has stays as it is, and is shared.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] for rows that are not there or not in order, and for buffers that are not of such a leaf; those of the
     /// device.
-    pub(crate) fn select(&self, selections: &[Selection]) -> Result<Vec<Leaf>> {
+    pub(crate) fn select(&self, stream: &Stream, selections: &[Selection]) -> Result<Vec<Leaf>> {
         for selection in selections {
             selection.check()?;
         }
-        let mut work = Work::new(self);
+        let mut work = Work::in_stream(self, stream);
         let spaces = spaces(&mut work, selections)?;
         let mut parts = Parts::default();
         let mut made = Vec::with_capacity(selections.len());
@@ -372,7 +373,7 @@ impl Parts {
             let (wanted, cap) = (u64::MAX, device.info().memory);
             Error::new(ErrorKind::OutOfMemory { wanted, cap }).by("cuda")
         })?;
-        let output = device.output(len)?;
+        let output = work.output(len)?;
         self.parts.push(Part {
             of,
             source: work.reads(source)?,

@@ -9,7 +9,6 @@ use super::decode::{Decoding, Said, Spot};
 use super::delta_strings::Texts;
 use super::marks::PageMarks;
 use super::{Column, Convert, Encoding, Page, Values};
-use crate::cuda::device::Device;
 use crate::cuda::frames::bytes_of;
 use crate::cuda::launch::{Words, Work};
 use crate::cuda::modules::Family;
@@ -221,7 +220,6 @@ pub(super) unsafe fn find(
 /// # Safety
 /// As for [`find`], whose work is done and `said` this.
 pub(super) unsafe fn copy(
-    device: &Device,
     work: &mut Work<'_>,
     tables: &Tables<'_>,
     mut found: Found,
@@ -260,7 +258,7 @@ pub(super) unsafe fn copy(
                 }
                 continue;
             }
-            let values = device.output(bytes_of(bytes, 1)?)?;
+            let values = work.output(bytes_of(bytes, 1)?)?;
             entry.values = values.address();
             output.values = Some(values);
         }

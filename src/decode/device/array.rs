@@ -9,7 +9,9 @@ use arrow_data::transform::MutableArrayData;
 use arrow_schema::{ArrowError, DataType};
 
 use crate::buffer::DeviceBytes;
-use crate::cuda::{ArrowDevice, ArrowDeviceArray, Dense, Device, DlTensor, DlType, ElementType};
+use crate::cuda::{
+    ArrowDevice, ArrowDeviceArray, Dense, Device, DlTensor, DlType, ElementType, Stream,
+};
 use crate::error::{Error, ErrorKind, Result, counted};
 
 /// An Arrow array whose buffers are in the memory of a GPU; cloning shares them.
@@ -57,17 +59,25 @@ impl DeviceArray {
         self
     }
 
-    /// A copy of an array of the host. Waits for it.
+    /// Copies of arrays of the host, made in `stream`. Waits for all of them, once.
     ///
     /// # Errors
     /// Those of [`Device::allocate`] and of copies to the device.
-    pub(crate) fn upload(gpu: &Arc<Device>, array: &ArrayRef) -> Result<Self> {
-        let data = compact(&array.to_data())?;
+    pub(crate) fn upload_all(
+        gpu: &Arc<Device>,
+        stream: &Stream,
+        arrays: &[ArrayRef],
+    ) -> Result<Vec<Self>> {
+        let arrays = arrays.iter().map(|array| compact(&array.to_data()));
+        let arrays = arrays.collect::<Result<Vec<_>>>()?;
         let mut parts = Vec::new();
-        flatten(&data, &mut parts);
+        for data in &arrays {
+            flatten(data, &mut parts);
+        }
         let slices: Vec<&[u8]> = parts.iter().map(Buffer::as_slice).collect();
-        let mut uploaded = gpu.upload_all(&slices)?.into_iter();
-        Ok(rebuild(gpu, &data, &mut uploaded))
+        let mut uploaded = gpu.upload_all(stream, &slices)?.into_iter();
+        let rebuilt = arrays.iter().map(|data| rebuild(gpu, data, &mut uploaded));
+        Ok(rebuilt.collect())
     }
 
     /// The GPU that has it.

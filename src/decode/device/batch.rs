@@ -6,7 +6,7 @@ use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
 
 use super::array::{DeviceArray, refused};
-use crate::cuda::{ArrowDevice, ArrowDeviceArray, Device};
+use crate::cuda::{ArrowDevice, ArrowDeviceArray, Device, Stream};
 use crate::error::Result;
 
 /// A record batch whose columns are in the memory of a GPU; cloning shares them.
@@ -28,14 +28,12 @@ impl DeviceBatch {
         }
     }
 
-    /// A copy of a batch of the host. Waits for it.
+    /// A copy of a batch of the host, made in `stream`. Waits for it.
     ///
     /// # Errors
     /// Those of [`Device::allocate`] and of copies to the device.
-    pub(crate) fn upload(gpu: &Arc<Device>, batch: &RecordBatch) -> Result<Self> {
-        let columns = batch.columns().iter();
-        let columns = columns.map(|column| DeviceArray::upload(gpu, column));
-        let columns = columns.collect::<Result<_>>()?;
+    pub(crate) fn upload(gpu: &Arc<Device>, stream: &Stream, batch: &RecordBatch) -> Result<Self> {
+        let columns = DeviceArray::upload_all(gpu, stream, batch.columns())?;
         Ok(DeviceBatch::new(batch.schema(), batch.num_rows(), columns))
     }
 

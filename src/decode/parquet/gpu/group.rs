@@ -233,7 +233,7 @@ impl Groups {
                 return Ok(Decoded::Stopped);
             }
             let pages = filling.finish()?;
-            let large = self.by_kernels(pages, group, &chunks, &mut arrays, most)?;
+            let large = self.by_kernels(stream, pages, group, &chunks, &mut arrays, most)?;
             if let Some(bytes) = large {
                 let why = format!("{bytes} bytes of strings in a column");
                 let bytes = bytes.saturating_mul(if is_twice { 2 } else { 1 });
@@ -256,13 +256,14 @@ impl Groups {
         if self.is_stopped() {
             return Ok(Decoded::Stopped);
         }
-        self.assemble(group, &chunks, arrays)
+        self.assemble(stream, group, &chunks, arrays)
     }
 
     /// Decodes what is planned; of what the kernels refuse, the chunk gets the reason. If strings of a column have more bytes than they may,
     /// gives how many, and there are no arrays.
     fn by_kernels(
         &self,
+        stream: &Stream,
         pages: DeviceBytes,
         group: &GroupPlan,
         chunks: &[Chunk<'_>],
@@ -294,7 +295,7 @@ impl Groups {
         let known = self.lists.marks(group.index, &leaves);
         let (flat, nested, marks) =
             self.gpu
-                .marked(&pages, &flat, &nested, most, known.as_deref())?;
+                .marked(stream, &pages, &flat, &nested, most, known.as_deref())?;
         drop(pages);
         let are_done = flat
             .iter()
@@ -356,7 +357,7 @@ impl Groups {
         let found = made
             .iter_mut()
             .filter_map(|(at, _, leaves)| Some((chunks.get(*at)?, leaves)));
-        self.select(found)?;
+        self.select(stream, found)?;
         for (at, shape, leaves) in made {
             let (Some(chunk), Some(array)) = (chunks.get(at), arrays.get_mut(at)) else {
                 continue;
@@ -372,6 +373,7 @@ impl Groups {
     /// Leaves, of chunks, the rows that are wanted of each.
     fn select<'a, 'c: 'a>(
         &self,
+        stream: &Stream,
         chunks: impl Iterator<Item = (&'a Chunk<'c>, &'a mut Vec<Leaf>)>,
     ) -> Result<()> {
         let (mut places, mut selections) = (Vec::new(), Vec::new());
@@ -386,7 +388,7 @@ impl Groups {
         if selections.is_empty() {
             return Ok(());
         }
-        let made = self.gpu.select(&selections)?;
+        let made = self.gpu.select(stream, &selections)?;
         for (place, leaf) in places.into_iter().zip(made) {
             *place = leaf;
         }
@@ -511,22 +513,30 @@ impl Groups {
     /// The batch of all columns; the first error of the host's decoder is the answer.
     fn assemble(
         &self,
+        stream: &Stream,
         group: &GroupPlan,
         chunks: &[Chunk<'_>],
         arrays: Vec<Option<DeviceArray>>,
     ) -> Result<Decoded> {
-        let mut columns = Vec::with_capacity(chunks.len());
-        for (chunk, array) in chunks.iter().zip(arrays) {
-            let array = match (array, lock(&chunk.host).take()) {
-                (Some(array), _) => array,
-                (None, Some(host)) => DeviceArray::upload(&self.gpu, &host?)?,
+        let mut by_host = Vec::new();
+        for (chunk, array) in chunks.iter().zip(&arrays) {
+            match (array, lock(&chunk.host).take()) {
+                (Some(_), _) => {}
+                (None, Some(host)) => by_host.push(host?),
                 (None, None) => {
                     let why = "a column has too many bytes for one array";
                     return Ok(Decoded::Divide(why.into(), 0));
                 }
-            };
-            columns.push(array);
+            }
         }
+        let mut uploaded = Vec::new();
+        if !by_host.is_empty() {
+            uploaded = DeviceArray::upload_all(&self.gpu, stream, &by_host)?;
+        }
+        let mut uploaded = uploaded.into_iter();
+        let columns = arrays.into_iter();
+        let columns = columns.filter_map(|array| array.or_else(|| uploaded.next()));
+        let columns: Vec<_> = columns.collect();
         let mut tally = self.tally();
         for chunk in chunks {
             match chunk.reason.get() {

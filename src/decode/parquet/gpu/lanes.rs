@@ -1,4 +1,5 @@
-//! A scan at work: two lanes that take row groups in turn, so that one decompresses while the device decodes the other's.
+//! A scan at work: two lanes that take row groups in turn, so that one decompresses while the device decodes the other's. Each has a stream
+//! for all that it queues, and waits for that alone.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -159,7 +160,9 @@ impl Lanes {
             let leaving = Leaving { lanes: self, at };
             let outcome = match self.items.get(at) {
                 Some(Item::Group(group)) => self.group(at, *group, stream),
-                Some(Item::Host(groups, why)) => self.host(at, groups.clone(), why, HOST_ROWS),
+                Some(Item::Host(groups, why)) => {
+                    self.host(at, groups.clone(), why, HOST_ROWS, stream)
+                }
                 None => Ok(()),
             };
             std::mem::forget(leaving);
@@ -249,11 +252,18 @@ impl Lanes {
         let bytes = self.groups.bytes_of(group).max(least);
         let each = (bytes / group.count.max(1)).max(1);
         let rows = (self.groups.memory / each / 4).clamp(1, HOST_ROWS);
-        self.host(at, number..number + 1, &why, rows)
+        self.host(at, number..number + 1, &why, rows, stream)
     }
 
     /// Decodes row groups by the host alone.
-    fn host(&self, at: usize, groups: Range<usize>, why: &Arc<str>, rows: u64) -> Result<()> {
+    fn host(
+        &self,
+        at: usize,
+        groups: Range<usize>,
+        why: &Arc<str>,
+        rows: u64,
+        stream: &Stream,
+    ) -> Result<()> {
         let mut task = self.groups.task.clone();
         let these = task.plan.groups.get(groups);
         let these = these.unwrap_or_default().to_vec();
@@ -268,7 +278,7 @@ impl Lanes {
         task.in_order = true;
         let mut batches = Batches::start(task, self.explanation.clone(), self.groups.threads)?;
         for batch in batches.by_ref() {
-            let batch = DeviceBatch::upload(&self.groups.gpu, &batch?)?;
+            let batch = DeviceBatch::upload(&self.groups.gpu, stream, &batch?)?;
             if !self.push(at, batch) {
                 return Ok(());
             }

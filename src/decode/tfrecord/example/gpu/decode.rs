@@ -265,12 +265,15 @@ impl Decoder {
     /// The columns and tensors of a batch of the host.
     fn upload(&self, batch: &RecordBatch) -> Result<DeviceExamples> {
         if !self.plan.has_tensors() {
-            let columns = DeviceBatch::upload(&self.gpu, batch)?;
+            let columns = DeviceBatch::upload(&self.gpu, self.gpu.own(), batch)?;
             return Ok(DeviceExamples::new(columns, Vec::new()));
         }
         let (mut columns, mut tensors) = (Vec::new(), Vec::new());
         for (at, column) in batch.columns().iter().enumerate() {
-            let array = DeviceArray::upload(&self.gpu, column)?;
+            // One by one: a tensor takes the place of each.
+            let column = std::slice::from_ref(column);
+            let mut array = DeviceArray::upload_all(&self.gpu, self.gpu.own(), column)?;
+            let Some(array) = array.pop() else { continue };
             let (Some(dense), Some(name)) = (self.plan.tensor(at), self.plan.name(at)) else {
                 columns.push(array);
                 continue;
