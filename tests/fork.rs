@@ -529,6 +529,9 @@ fn many_files_that_were_begun_are_the_parents_and_others_are_read() {
         std::fs::write(path, content()).unwrap();
     }
     let mut files = feedwater::read_files(&paths).into_iter();
+    let two = std::num::NonZeroUsize::new(2).unwrap();
+    let mut parts = feedwater::read_files(&paths).split(two);
+    assert!(parts[0].next().unwrap().result.is_ok());
     let mut entries = feedwater::walk(dir.path()).into_iter();
     assert!(files.next().unwrap().result.is_ok());
     assert!(entries.next().unwrap().result.is_ok());
@@ -549,6 +552,15 @@ fn many_files_that_were_begun_are_the_parents_and_others_are_read() {
         if files.next().is_some() || entries.next().is_some() {
             return 3;
         }
+        for part in &mut parts {
+            if !part
+                .next()
+                .is_some_and(|file| forked(file.result.map(drop)))
+                || part.next().is_some()
+            {
+                return 6;
+            }
+        }
         let again = feedwater::read_files(&paths).into_iter();
         if again.filter(|file| file.result.is_ok()).count() != 100 {
             return 4;
@@ -560,4 +572,5 @@ fn many_files_that_were_begun_are_the_parents_and_others_are_read() {
         0
     });
     assert_eq!((files.count(), entries.count()), (99, 99));
+    assert_eq!(parts.into_iter().flatten().count(), 99);
 }

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use feedwater::cache::{CacheOptions, PrefetchOptions};
-use feedwater::{FilesWay, read_files, stat_files};
+use feedwater::{FileContent, Files, FilesWay, read_files, stat_files};
 use futures::StreamExt;
 use rustix::fs::{Advice, fadvise};
 use table::Ratio;
@@ -118,6 +118,25 @@ fn ours(tree: &Tree, only: Option<FilesWay>) -> (u64, String) {
     (bytes.sum(), all.report().to_string())
 }
 
+/// As many takers as there are processors.
+fn ours_in_parts(tree: &Tree) -> (u64, String) {
+    let parts = std::thread::available_parallelism().unwrap();
+    let bytes = |files: Files<_, FileContent>| -> u64 {
+        files
+            .map(|file| file.result.unwrap().bytes.len() as u64)
+            .sum()
+    };
+    let sum = std::thread::scope(|scope| {
+        let parts = read_files(&tree.paths).split(parts);
+        let takers: Vec<_> = parts
+            .into_iter()
+            .map(|part| scope.spawn(move || bytes(part)))
+            .collect();
+        takers.into_iter().map(|taker| taker.join().unwrap()).sum()
+    });
+    (sum, format!("{parts} parts"))
+}
+
 fn size(path: &Path) -> u64 {
     fs::metadata(path).unwrap().len()
 }
@@ -188,6 +207,7 @@ fn main() {
                 Box::new(|tree| by_threads(tree, |path| fs::read(path).unwrap().len() as u64)),
             ),
             ("ours", Box::new(|tree| ours(tree, None))),
+            ("ours in parts", Box::new(ours_in_parts)),
             (
                 "ours in a task",
                 Box::new(|tree| {
@@ -222,6 +242,7 @@ fn main() {
             ratio("plain again", "plain", 1.0),
             ratio("ours", "plain", loop_aim),
             ratio("ours", "32 threads", 1.0),
+            ratio("ours in parts", "32 threads", 1.0),
             ratio("ours", "tokio::fs", tokio_aim),
             ratio("ours in a task", "tokio::fs", tokio_aim),
             ratio("ours by threads", "32 threads", 1.0),

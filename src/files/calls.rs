@@ -188,7 +188,7 @@ fn read_held(
     if version.size == 0 || file_system == FileSystem::Pseudo {
         return Ok(read_unsized(desk, fd, version, file_system, held)?);
     }
-    let Some(mut block) = desk.room(task.index, version.size)? else {
+    let Some(mut block) = desk.room(task.turn, version.size)? else {
         return Err(Stop::NoRoom(version.size));
     };
     *held = version.size;

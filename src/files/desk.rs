@@ -17,7 +17,10 @@ use crate::sys::{self, FileSystem};
 /// One path to be worked on.
 #[derive(Clone, Debug)]
 pub(super) struct Task {
-    pub(super) index: u64,
+    /// When it is its turn among those of its taker.
+    pub(super) turn: u64,
+    /// Which of all paths it is.
+    pub(super) number: u64,
     pub(super) path: Arc<Path>,
     /// It cannot be done without waiting.
     pub(super) waits: bool,
@@ -26,9 +29,10 @@ pub(super) struct Task {
 }
 
 impl Task {
-    pub(super) fn new(index: u64, path: Arc<Path>) -> Self {
+    pub(super) fn new(turn: u64, number: u64, path: Arc<Path>) -> Self {
         Task {
-            index,
+            turn,
+            number,
             path,
             waits: false,
             not_by_rings: false,
@@ -83,9 +87,9 @@ impl Desk {
     }
 
     /// Memory for a file. `None`: there is none within the window now.
-    pub(super) fn room(&self, index: u64, len: u64) -> Result<Option<BlockMut>> {
+    pub(super) fn room(&self, turn: u64, len: u64) -> Result<Option<BlockMut>> {
         self.check_size(len)?;
-        if !self.reserve(index, len) {
+        if !self.reserve(turn, len) {
             return Ok(None);
         }
         let taken = usize::try_from(len).map_err(|_| self.too_large(len));
@@ -111,7 +115,7 @@ impl Desk {
         Error::new(ErrorKind::OutOfMemory { wanted, cap })
     }
 
-    fn reserve(&self, index: u64, len: u64) -> bool {
+    fn reserve(&self, turn: u64, len: u64) -> bool {
         // Added only where it fits: bytes that others would see and that are taken back at once count as held, and the
         // head adds its own to what is there.
         let added = self
@@ -119,7 +123,7 @@ impl Desk {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |before| {
                 let now = before.saturating_add(len);
                 let fits = before == 0 || now <= self.options.window_bytes;
-                (fits || index == self.head.load(Ordering::Relaxed)).then_some(now)
+                (fits || turn == self.head.load(Ordering::Relaxed)).then_some(now)
             });
         if let Ok(before) = added {
             self.note(before.saturating_add(len));
@@ -146,11 +150,11 @@ impl Desk {
     }
 
     /// Whether a file of `len` bytes would get room now. 0: any file at all.
-    pub(super) fn has_room(&self, index: u64, len: u64) -> bool {
+    pub(super) fn has_room(&self, turn: u64, len: u64) -> bool {
         let bytes = self.bytes.load(Ordering::Relaxed);
         bytes == 0
             || bytes.saturating_add(len.max(1)) <= self.options.window_bytes
-            || index == self.head.load(Ordering::Relaxed)
+            || turn == self.head.load(Ordering::Relaxed)
     }
 
     pub(super) fn most_bytes(&self) -> u64 {
@@ -238,6 +242,7 @@ mod tests {
             only: None,
             apart: false,
             follow: true,
+            parts: 1,
         })
     }
 

@@ -14,6 +14,7 @@ use super::desk::Task;
 use super::job::Job;
 use super::kind::Answer;
 use super::options::Options;
+use super::paths::Paths;
 use super::ready::Done;
 use super::report::{FilesReport, FilesWay};
 use crate::error::{Error, ErrorKind, Refusal};
@@ -30,7 +31,8 @@ const WARM_WINDOW: usize = 128;
 ///
 /// Dropped before the end it waits for nothing: what has not been begun is not, and what was opened is closed.
 pub struct Files<I, T: Answer> {
-    paths: Option<I>,
+    /// `None`: there are no more.
+    paths: Option<Paths<I>>,
     job: Arc<Job<T>>,
     /// Paths taken.
     begun: u64,
@@ -45,7 +47,7 @@ where
     I::Item: AsRef<Path>,
     T: Answer,
 {
-    pub(super) fn new(paths: I, options: Options) -> Self {
+    pub(super) fn new(paths: Paths<I>, options: Options) -> Self {
         let refused = match options.only {
             Some(FilesWay::Rings) if !T::RINGS => Some(Refusal::NotForThisFile {
                 what: "rings read files, and do nothing else with many of them".into(),
@@ -87,15 +89,15 @@ where
         let Some(paths) = &mut self.paths else {
             return false;
         };
-        let mut tasks = Vec::with_capacity(room);
-        while tasks.len() < room {
-            let Some(path) = paths.next() else {
-                self.paths = None;
-                break;
-            };
-            let index = self.begun + tasks.len() as u64;
-            tasks.push(Task::new(index, path.as_ref().into()));
+        let (number, taken) = paths.take(room);
+        if taken.len() < room {
+            self.paths = None;
         }
+        let turns = self.begun..;
+        let tasks: Vec<_> = std::iter::zip(number.., taken)
+            .zip(turns)
+            .map(|((number, path), turn)| Task::new(turn, number, path))
+            .collect();
         // Only now: if the caller's iterator panics, nobody waits for what was never begun.
         self.begun += tasks.len() as u64;
         let over = {
@@ -187,9 +189,9 @@ where
     fn forked(&mut self) -> Option<FileResult<T>> {
         let path: Arc<Path> = match self.paths.take() {
             None if self.outstanding() == 0 => return None,
-            Some(mut paths) => match paths.next() {
+            Some(mut paths) => match paths.take_one_at_once() {
                 None if self.outstanding() == 0 => return None,
-                next => next.map_or_else(|| Path::new("").into(), |path| path.as_ref().into()),
+                next => next.unwrap_or_else(|| Path::new("").into()),
             },
             None => Path::new("").into(),
         };

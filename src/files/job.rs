@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -41,6 +40,7 @@ pub(super) struct Job<T> {
     arrived: Condvar,
     /// What was not in memory lately.
     pub(super) cold: AtomicBool,
+    /// Those for this job.
     processors: usize,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct State<T> {
     /// Not read, as there was no room: with their sizes.
     parked: Vec<(Task, u64)>,
     /// With threads or rings.
-    begun: HashMap<u64, Arc<Path>>,
+    begun: HashMap<u64, Task>,
     pub(super) ready: Ready<T>,
     /// Threads that were asked for and have not left.
     seats: usize,
@@ -78,10 +78,12 @@ pub(super) struct State<T> {
 impl<T: Ask> Job<T> {
     pub(super) fn new(options: Options) -> Arc<Self> {
         let most = match T::OPENS {
-            true => (sys::descriptor_limit() / 4).clamp(1, DESCRIPTORS) as usize,
+            true => ((sys::descriptor_limit() / 4).clamp(1, DESCRIPTORS) as usize / options.parts)
+                .max(1),
             false => usize::MAX,
         };
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let processors = (processors / options.parts).max(1);
         Arc::new(Job {
             state: Mutex::new(State {
                 counts: Counts::default(),
@@ -202,7 +204,7 @@ impl<T: Ask> Job<T> {
             let Some(task) = state.queue.get(at) else {
                 break;
             };
-            if !self.desk.has_room(task.index, 0) {
+            if !self.desk.has_room(task.turn, 0) {
                 break;
             }
             let dev = match task.not_by_rings {
@@ -214,7 +216,7 @@ impl<T: Ask> Job<T> {
                 continue;
             }
             if let Some(task) = state.queue.remove(at) {
-                state.begun.insert(task.index, task.path.clone());
+                state.begun.insert(task.turn, task.clone());
                 tasks.push(task);
             }
         }
@@ -242,7 +244,7 @@ impl<T: Ask> Job<T> {
         let state = &mut *guard;
         state.in_rings = state.in_rings.saturating_sub(tasks.len());
         for task in tasks {
-            if state.begun.remove(&task.index).is_some() {
+            if state.begun.remove(&task.turn).is_some() {
                 state.requeue(task);
             }
         }
@@ -259,7 +261,7 @@ impl<T: Ask> Job<T> {
     #[must_use]
     pub(super) fn engage(self: &Arc<Self>, state: &mut State<T>) -> Option<Portion> {
         let front = state.queue.front()?;
-        if state.begun.len() >= state.most_begun || !self.desk.has_room(front.index, 0) {
+        if state.begun.len() >= state.most_begun || !self.desk.has_room(front.turn, 0) {
             return None;
         }
         if !self.is_cold() && state.ready.len() > WARM_AHEAD / 2 {
@@ -288,7 +290,7 @@ impl<T: Ask> Job<T> {
     pub(super) fn unpark(&self, state: &mut State<T>) {
         let mut at = 0;
         while let Some((task, len)) = state.parked.get(at) {
-            if self.desk.has_room(task.index, *len) {
+            if self.desk.has_room(task.turn, *len) {
                 let (task, _) = state.parked.swap_remove(at);
                 state.requeue(task);
             } else {
@@ -300,7 +302,7 @@ impl<T: Ask> Job<T> {
     /// A task for the thread that takes the results.
     pub(super) fn task_for_taker(&self, state: &mut State<T>, in_task: bool) -> Option<Task> {
         let front = state.queue.front()?;
-        if state.begun.len() >= state.most_begun || !self.desk.has_room(front.index, 0) {
+        if state.begun.len() >= state.most_begun || !self.desk.has_room(front.turn, 0) {
             return None;
         }
         let only = self.desk.options.only;
@@ -379,9 +381,10 @@ impl<T: Ask> Job<T> {
                     error.named(&name).by(way.engine())
                 };
                 state.ready.push(Done {
+                    turn: task.turn,
                     held: bytes.unwrap_or(0),
                     file: FileResult {
-                        index: task.index,
+                        index: task.number,
                         result: result.map_err(named),
                         path: task.path,
                     },
@@ -423,13 +426,13 @@ impl<T: Ask> Job<T> {
                 let Some(front) = state.queue.front() else {
                     break;
                 };
-                if !self.desk.has_room(front.index, 0) {
+                if !self.desk.has_room(front.turn, 0) {
                     break;
                 }
                 let Some(task) = state.queue.pop_front() else {
                     break;
                 };
-                state.begun.insert(task.index, task.path.clone());
+                state.begun.insert(task.turn, task.clone());
                 state.cooldown = state.cooldown.saturating_sub(1);
                 claimed.push(task);
             }
@@ -454,7 +457,7 @@ impl<T: Ask> Job<T> {
             if way == FilesWay::Rings {
                 state.in_rings = state.in_rings.saturating_sub(1);
             }
-            if state.begun.remove(&task.index).is_none()
+            if state.begun.remove(&task.turn).is_none()
                 || self.desk.cancelled.load(Ordering::Relaxed)
             {
                 // Told already, or nobody waits.
@@ -488,13 +491,11 @@ impl<T: Ask> Job<T> {
         let state = &mut *guard;
         state.over.get_or_insert_with(|| error.clone());
         let mut told = 0;
-        let begun = std::mem::take(&mut state.begun).into_iter();
+        let begun = std::mem::take(&mut state.begun).into_values();
         let queued = std::mem::take(&mut state.queue).into_iter();
         let parked = std::mem::take(&mut state.parked).into_iter();
         let left = queued.chain(parked.map(|(task, _)| task));
-        let left = left.map(|task| (task.index, task.path));
-        for (index, path) in begun.chain(left) {
-            let task = Task::new(index, path);
+        for task in begun.chain(left) {
             let error = Attempt::Done(Err(error.clone()));
             self.settle(state, task, error, FilesWay::Threads);
             told += 1;
@@ -525,7 +526,7 @@ impl<T: Ask> Job<T> {
 impl<T> State<T> {
     /// Back to its place among those that have not been begun: the first ones come first.
     fn requeue(&mut self, task: Task) {
-        let behind = self.queue.iter().position(|other| other.index > task.index);
+        let behind = self.queue.iter().position(|other| other.turn > task.turn);
         let at = behind.unwrap_or(self.queue.len());
         self.queue.insert(at, task);
     }

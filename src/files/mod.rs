@@ -8,6 +8,7 @@ mod job;
 mod kind;
 mod listing;
 mod options;
+mod paths;
 mod ready;
 mod report;
 mod rings;

@@ -8,6 +8,7 @@ use std::path::Path;
 use super::answer::{FileAttributes, FileContent};
 use super::iter::{FileStream, Files};
 use super::kind::Answer;
+use super::paths::Paths;
 use super::report::FilesWay;
 use crate::open::Engine;
 use crate::reader::{Priority, VersionCheck};
@@ -26,6 +27,8 @@ pub(super) struct Options {
     pub(super) only: Option<FilesWay>,
     pub(super) apart: bool,
     pub(super) follow: bool,
+    /// How many takers share the processors and descriptors.
+    pub(super) parts: usize,
 }
 
 impl Options {
@@ -42,6 +45,7 @@ impl Options {
             only: None,
             apart: false,
             follow: true,
+            parts: 1,
         }
     }
 }
@@ -218,6 +222,42 @@ where
     pub fn stream(self) -> FileStream<I::IntoIter, T> {
         FileStream::new(self.into_iter())
     }
+
+    /// The same for several threads: `parts` iterators that share the paths, each of which takes the next ones when it needs them.
+    ///
+    /// For work that goes on with each file, such as decoding: what is in memory is read by the thread that goes on with it, so its
+    /// bytes are in the caches of that processor, and where there are as many parts as processors no other threads take part.
+    /// Each part has its share of the windows and descriptors, at least one file, one byte and one descriptor. [Order](Self::in_order) is
+    /// that of each part alone; [`FileResult::index`](super::FileResult::index) tells which path it was. A part that is dropped takes along
+    /// those paths that it had begun, so take each to its end.
+    ///
+    /// ```
+    /// # use std::num::NonZeroUsize;
+    /// # let dir = tempfile::tempdir()?;
+    /// # let paths: Vec<_> = (0..300).map(|i| dir.path().join(format!("{i}"))).collect();
+    /// # for path in &paths { std::fs::write(path, "some bytes")?; }
+    /// let parts = feedwater::read_files(&paths).split(NonZeroUsize::new(2).unwrap());
+    /// let lengths = std::thread::scope(|scope| {
+    ///     let threads: Vec<_> = parts
+    ///         .into_iter()
+    ///         .map(|files| scope.spawn(|| files.flat_map(|file| file.result).map(|file| file.bytes.len()).sum::<usize>()))
+    ///         .collect();
+    ///     threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
+    /// });
+    /// # assert_eq!(lengths, 3000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn split(mut self, parts: NonZeroUsize) -> Vec<Files<I::IntoIter, T>> {
+        let parts = parts.get();
+        let options = &mut self.options;
+        options.parts = parts;
+        options.window_files = (options.window_files / parts).max(1);
+        options.window_bytes = (options.window_bytes / parts as u64).max(1);
+        Paths::shared(self.paths.into_iter(), parts)
+            .into_iter()
+            .map(|paths| Files::new(paths, self.options.clone()))
+            .collect()
+    }
 }
 
 impl<I, T> IntoIterator for ManyFiles<I, T>
@@ -230,7 +270,7 @@ where
     type IntoIter = Files<I::IntoIter, T>;
 
     fn into_iter(self) -> Self::IntoIter {
-        Files::new(self.paths.into_iter(), self.options)
+        Files::new(Paths::own(self.paths.into_iter()), self.options)
     }
 }
 

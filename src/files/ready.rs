@@ -7,6 +7,7 @@ use super::FileResult;
 /// A result, and the bytes that it holds room for.
 #[derive(Debug)]
 pub(super) struct Done<T> {
+    pub(super) turn: u64,
     pub(super) file: FileResult<T>,
     pub(super) held: u64,
 }
@@ -35,7 +36,7 @@ impl<T> Ready<T> {
     pub(super) fn push(&mut self, one: Done<T>) {
         match self {
             Ready::AsTheyCome(done) => done.push_back(one),
-            Ready::InOrder { done, .. } => drop(done.insert(one.file.index, one)),
+            Ready::InOrder { done, .. } => drop(done.insert(one.turn, one)),
         }
     }
 
@@ -58,7 +59,7 @@ impl<T> Ready<T> {
         }
     }
 
-    /// The index of the one that is next; `u64::MAX` if any is.
+    /// The turn of the one that is next; `u64::MAX` if any is.
     pub(super) fn head(&self) -> u64 {
         match self {
             Ready::AsTheyCome(_) => u64::MAX,

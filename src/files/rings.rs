@@ -78,7 +78,7 @@ impl Want for Sent {
         if !matches!(on, Some(FileSystem::Local(_) | FileSystem::Memory(_))) {
             return Ok(None);
         }
-        let block = desk.room(file.task.index, version.size)?;
+        let block = desk.room(file.task.turn, version.size)?;
         let cell = match block {
             Some(_) => &file.held,
             None => &file.wanted,

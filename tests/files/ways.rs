@@ -1,10 +1,14 @@
 //! Every way gives the same, and says that it was it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
-use feedwater::{ErrorKind, FilesWay, Priority, read_files, stat_files};
+use feedwater::{
+    ErrorKind, FileContent, FileResult, Files, FilesWay, Priority, read_files, stat_files,
+};
 use futures::StreamExt;
 
 use super::common::skip::require;
@@ -36,6 +40,76 @@ fn cold_files_come_whole_by_every_way() {
             assert_right(&outcomes, &files);
         }
     }
+}
+
+#[test]
+fn parts_give_each_file_once_by_every_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = make(dir.path(), 700);
+    let paths = paths(&files);
+    for (way, cold) in ways()
+        .into_iter()
+        .flat_map(|way| [(way, true), (way, false)])
+    {
+        if cold {
+            evict(&files);
+        }
+        let many = read_files(&paths).in_order();
+        let many = match way {
+            Some(way) => many.only(way),
+            None => many,
+        };
+        let parts = many.split(NonZeroUsize::new(3).unwrap());
+        let given: Vec<Vec<_>> = thread::scope(|scope| {
+            let taker = |part: Files<_, _>| scope.spawn(move || part.collect());
+            let takers: Vec<_> = parts.into_iter().map(taker).collect();
+            takers
+                .into_iter()
+                .map(|taker| taker.join().unwrap())
+                .collect()
+        });
+        for of_one in &given {
+            assert!(of_one.is_sorted_by_key(|file: &FileResult<FileContent>| file.index));
+        }
+        assert_right(&collect(given.into_iter().flatten()), &files);
+    }
+    assert_eq!(open_below(dir.path()), 0);
+}
+
+#[test]
+fn parts_take_paths_as_they_need_them_and_share_the_windows() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = make(dir.path(), 100);
+    let taken = AtomicUsize::new(0);
+    let paths = paths(&files);
+    let lazily = paths.iter().inspect(|_| {
+        taken.fetch_add(1, Ordering::Relaxed);
+    });
+    let most = NonZeroUsize::new(20).unwrap();
+    let many = read_files(lazily).window_files(most).in_order();
+    let mut parts = many.split(NonZeroUsize::new(2).unwrap());
+    let (mut second, mut first) = (parts.pop().unwrap(), parts.pop().unwrap());
+    assert_eq!(taken.load(Ordering::Relaxed), 0);
+    assert_eq!(first.next().unwrap().index, 0);
+    assert_eq!(taken.load(Ordering::Relaxed), 10);
+    assert_eq!(second.next().unwrap().index, 10);
+    assert_eq!(taken.load(Ordering::Relaxed), 20);
+    // What the first had begun goes with it, and nothing else.
+    drop(first);
+    let rest: Vec<_> = second.by_ref().map(|file| file.index).collect();
+    assert_eq!(rest, (11..100).collect::<Vec<_>>());
+    assert_eq!(second.report().files, 90);
+    assert!(second.next().is_none());
+}
+
+#[test]
+fn more_parts_than_paths_end_all_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = make(dir.path(), 2);
+    let many = read_files(paths(&files)).window_bytes(1);
+    let parts = many.split(NonZeroUsize::new(5).unwrap());
+    assert_eq!(parts.len(), 5);
+    assert_right(&collect(parts.into_iter().flatten()), &files);
 }
 
 #[test]

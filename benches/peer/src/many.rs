@@ -2,19 +2,44 @@
 
 use std::path::PathBuf;
 
-use feedwater::{EntryKind, read_files, stat_files, walk};
+use feedwater::{EntryKind, FileContent, FileResult, ManyFiles, read_files, stat_files, walk};
 
 use crate::{Args, Outcome};
 
-/// `small read|in-order`, the files that `small.list` names.
+/// `small read|in-order|parts`, the files that `small.list` names; in parts, by as many threads as there are processors.
 pub(crate) fn small(args: &Args, files: &[PathBuf]) -> Outcome {
     let engine = args.engine();
     let many = read_files(files).engine(engine);
     let many = match args.words.get(1).map(String::as_str) {
         Some("read") => many,
         Some("in-order") => many.in_order(),
-        _ => return Err("small: read or in-order".into()),
+        Some("parts") => return in_parts(args, many),
+        _ => return Err("small: read, in-order or parts".into()),
     };
+    taken(args, many)
+}
+
+fn in_parts(args: &Args, many: ManyFiles<&[PathBuf], FileContent>) -> Outcome {
+    let parts = std::thread::available_parallelism()?;
+    let told = std::thread::scope(|scope| {
+        let take = |part| scope.spawn(move || taken(args, part).map_err(|error| error.to_string()));
+        let takers: Vec<_> = many.split(parts).into_iter().map(take).collect();
+        takers
+            .into_iter()
+            .map(|taker| taker.join())
+            .collect::<Vec<_>>()
+    });
+    let (mut bytes, mut items, mut sum) = (0, 0, 0u64);
+    for one in told {
+        let one = one.map_err(|_| "a taker panicked")??;
+        bytes += one.0;
+        items += one.1;
+        sum = sum.wrapping_add(one.2);
+    }
+    Ok((bytes, items, sum))
+}
+
+fn taken(args: &Args, many: impl IntoIterator<Item = FileResult<FileContent>>) -> Outcome {
     let (mut bytes, mut items, mut sum) = (0, 0, 0u64);
     for file in many {
         let content = file.result?.bytes;
