@@ -111,8 +111,8 @@ pub use explain::{ColumnChunkPlan, Plan, RowGroupPlan, ScanReport};
 pub use gpu::planning;
 #[cfg(feature = "cuda")]
 pub use gpu::{
-    Decompressed, DeviceBatches, DeviceColumnPlan, DeviceColumnReport, DevicePlan, DeviceScan,
-    DeviceScanReport,
+    Decompressed, DeviceBatchStream, DeviceBatches, DeviceColumnPlan, DeviceColumnReport,
+    DevicePlan, DeviceScan, DeviceScanReport,
 };
 pub use metadata::Metadata;
 pub use scan::{Scan, scan};

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
 
 use super::group::{Decoded, Groups};
 use crate::cuda::Stream;
@@ -56,6 +57,8 @@ struct State {
     head: usize,
     slots: Vec<Slot>,
     ended: bool,
+    /// Of the task that waits for the next batch.
+    waker: Option<Waker>,
 }
 
 impl State {
@@ -92,6 +95,7 @@ impl Lanes {
                 head: 0,
                 slots: items.iter().map(|_| Slot::default()).collect(),
                 ended: false,
+                waker: None,
             }),
             groups,
             explanation,
@@ -118,34 +122,49 @@ impl Lanes {
             .iter_mut()
             .map(|slot| std::mem::take(&mut slot.batches))
             .collect();
-        drop(state);
+        self.tell(state);
         drop(left);
         self.room.notify_all();
-        self.ready.notify_all();
     }
 
-    /// The next batch, waited for.
-    pub(super) fn next(&self) -> Option<Result<DeviceBatch>> {
+    /// Tells the consumer that there is something new.
+    fn tell(&self, mut state: MutexGuard<'_, State>) {
+        let waker = state.waker.take();
+        drop(state);
+        self.ready.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// The next batch: waited for, or `Pending` if a task can be woken.
+    pub(super) fn next(&self, waker: Option<&Waker>) -> Poll<Option<Result<DeviceBatch>>> {
         let mut state = self.lock();
         loop {
             if state.ended {
-                return None;
+                return Poll::Ready(None);
             }
             let head = state.head;
             let Some(slot) = state.slots.get_mut(head) else {
                 state.ended = true;
-                return None;
+                return Poll::Ready(None);
             };
             if let Some(batch) = slot.batches.pop_front() {
                 state.advance();
                 drop(state);
                 self.room.notify_all();
-                return Some(Ok(batch));
+                return Poll::Ready(Some(Ok(batch)));
             }
             if let Some(error) = slot.failed.take() {
                 drop(state);
                 self.stop();
-                return Some(Err(error));
+                return Poll::Ready(Some(Err(error)));
+            }
+            if let Some(waker) = waker {
+                let old = state.waker.replace(waker.clone());
+                drop(state);
+                drop(old);
+                return Poll::Pending;
             }
             state = self
                 .ready
@@ -208,8 +227,7 @@ impl Lanes {
                 .wait(state)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        drop(state);
-        self.ready.notify_all();
+        self.tell(state);
         true
     }
 
@@ -220,9 +238,8 @@ impl Lanes {
             slot.done = true;
         }
         state.advance();
-        drop(state);
+        self.tell(state);
         self.room.notify_all();
-        self.ready.notify_all();
     }
 
     fn group(&self, at: usize, number: usize, stream: &Stream) -> Result<()> {

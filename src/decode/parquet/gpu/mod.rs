@@ -1,5 +1,6 @@
 //! Columns decoded in the memory of a GPU: pages and values by kernels, and what these leave out by the host.
 
+mod batches;
 #[cfg(feature = "cache")]
 mod cached;
 mod codecs;
@@ -18,7 +19,8 @@ mod scan;
 mod shape;
 mod wanted;
 
+pub use batches::{DeviceBatchStream, DeviceBatches};
 pub use report::{
     Decompressed, DeviceColumnPlan, DeviceColumnReport, DevicePlan, DeviceScanReport,
 };
-pub use scan::{DeviceBatches, DeviceScan};
+pub use scan::DeviceScan;

@@ -1,28 +1,23 @@
 //! Scans to the memory of a GPU: what is asked for, and how it begins.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
-use std::thread::Thread;
 
-use arrow_schema::SchemaRef;
-
+use super::batches::{DeviceBatchStream, DeviceBatches};
 use super::group::{Groups, Root};
 use super::lanes::{Item, LANES, Lanes};
 use super::lists::Lists;
 use super::nesting::RootShape;
-use super::report::{DeviceColumnPlan, DevicePlan, DeviceScanReport, Tally};
-use crate::cuda::{Device, Stream};
-use crate::decode::device::{DeviceBatch, Processor};
-use crate::decode::parquet::explain::Plan;
+use super::report::{DeviceColumnPlan, DevicePlan, Tally};
+use crate::cuda::Device;
+use crate::decode::device::Processor;
 use crate::decode::parquet::job::Task;
 use crate::decode::parquet::scan::Scan;
-use crate::decode::threads;
 use crate::decode::wait::block_on;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::format::parquet::roots_of;
 use crate::reader::Reader;
-use crate::sys::Generation;
 
 impl<R: Reader + ?Sized + 'static> Scan<R> {
     /// The same rows and columns into the memory of a GPU, as Arrow arrays there.
@@ -93,11 +88,26 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
         self
     }
 
-    /// Starts the scan; an iterator that parks its thread for each batch, and this call while the footer and indexes are read.
+    /// Starts the scan; an iterator that parks its thread for each batch, and this call while the footer and indexes are read. Tasks
+    /// have [`stream`](Self::stream).
     ///
     /// # Errors
     /// Those of [`Scan::batches`]; of the GPU: [`ErrorKind::Cuda`], [`ErrorKind::DeviceLost`], [`ErrorKind::Forked`].
+    ///
+    /// [`ErrorKind::Cuda`]: crate::ErrorKind::Cuda
+    /// [`ErrorKind::DeviceLost`]: crate::ErrorKind::DeviceLost
+    /// [`ErrorKind::Forked`]: crate::ErrorKind::Forked
     pub fn batches(self) -> Result<DeviceBatches> {
+        block_on(self.start())
+    }
+
+    /// The same as a stream on any executor, which waits for nothing, neither file nor device: threads do. Nothing begins before it is
+    /// polled; errors of the start come first.
+    pub fn stream(self) -> DeviceBatchStream {
+        DeviceBatchStream::starting(Box::pin(self.start()))
+    }
+
+    async fn start(self) -> Result<DeviceBatches> {
         let DeviceScan {
             scan,
             gpu,
@@ -105,7 +115,7 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
             memory,
             lists,
         } = self;
-        let (task, plan, threads) = block_on(scan.tasked())?;
+        let (task, plan, threads) = scan.tasked().await?;
         let memory = match memory {
             Some(memory) => memory,
             None => gpu.memory()?.0 / 2,
@@ -132,7 +142,15 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
     /// # Errors
     /// As [`Scan::explain`].
     pub fn explain(self) -> Result<DevicePlan> {
-        let (task, scan, _) = block_on(self.scan.tasked())?;
+        block_on(self.explain_async())
+    }
+
+    /// The same in a task: [`explain`](Self::explain) on any executor, without blocking it.
+    ///
+    /// # Errors
+    /// As [`Scan::explain`].
+    pub async fn explain_async(self) -> Result<DevicePlan> {
+        let (task, scan, _) = self.scan.tasked().await?;
         let roots = roots(&task, self.processor);
         let columns = roots.into_iter().map(|root| DeviceColumnPlan {
             column: root.name,
@@ -193,111 +211,4 @@ fn items(task: &Task, roots: &[Root]) -> Vec<Item> {
         return vec![Item::Host(0..groups, "it has no kernels".into())];
     }
     (0..groups).map(Item::Group).collect()
-}
-
-/// The batches of a scan to the memory of a GPU: an iterator that parks its thread.
-///
-/// Threads decode two row groups ahead. After an error there are no more batches. Dropping it ends their work as soon as each has done
-/// what it is at; batches that were taken stay.
-#[must_use = "iterators do nothing unless used"]
-pub struct DeviceBatches {
-    lanes: Arc<Lanes>,
-    plan: Plan,
-    threads: Vec<Thread>,
-    generation: Generation,
-    told: bool,
-    rows: u64,
-    batches: u64,
-}
-
-impl DeviceBatches {
-    fn start(lanes: Lanes, plan: Plan) -> Result<Self> {
-        let lanes = Arc::new(lanes);
-        let mut started = DeviceBatches {
-            lanes: lanes.clone(),
-            plan,
-            threads: Vec::new(),
-            generation: Generation::current(),
-            told: false,
-            rows: 0,
-            batches: 0,
-        };
-        for _ in 0..lanes.count() {
-            let lanes = lanes.clone();
-            let stream = Stream::clone(&lanes.groups.gpu.stream()?);
-            let thread = threads::spawn(move || lanes.work(&stream))?;
-            started.threads.push(thread);
-        }
-        Ok(started)
-    }
-
-    /// The schema of every batch.
-    pub fn schema(&self) -> &SchemaRef {
-        &self.lanes.groups.task.schema
-    }
-
-    /// What was planned to be read.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
-    }
-
-    /// What has been done so far, and by whom.
-    pub fn report(&self) -> DeviceScanReport {
-        let (done, groups) = (&self.lanes.done, &self.lanes.groups);
-        let names = groups.roots.iter().map(|root| &root.name);
-        let (page_lists_walked, page_lists_known) = groups.lists.counts();
-        DeviceScanReport {
-            rows: self.rows,
-            batches: self.batches,
-            requests: done.requests.load(Ordering::Relaxed),
-            bytes: done.bytes.load(Ordering::Relaxed),
-            bytes_with_footer: done.with_footer.load(Ordering::Relaxed),
-            page_lists_walked,
-            page_lists_known,
-            pages_marked: groups.lists.marked(),
-            columns: groups.tally().report(names),
-        }
-    }
-}
-
-impl Iterator for DeviceBatches {
-    type Item = Result<DeviceBatch>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if !self.generation.is_current() {
-            // The threads stayed with the parent, and their locks may be held for ever.
-            let told = std::mem::replace(&mut self.told, true);
-            let name = &self.lanes.groups.task.name;
-            return (!told).then(|| Err(Error::new(ErrorKind::Forked).named(name)));
-        }
-        let next = self.lanes.next();
-        if let Some(Ok(batch)) = &next {
-            self.rows += batch.num_rows() as u64;
-            self.batches += 1;
-        }
-        next
-    }
-}
-
-impl Drop for DeviceBatches {
-    fn drop(&mut self) {
-        if !self.generation.is_current() {
-            std::mem::forget(self.lanes.clone());
-            return;
-        }
-        self.lanes.stop();
-        for thread in &self.threads {
-            thread.unpark();
-        }
-    }
-}
-
-impl fmt::Debug for DeviceBatches {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeviceBatches")
-            .field("plan", &self.plan)
-            .field("rows", &self.rows)
-            .field("batches", &self.batches)
-            .finish_non_exhaustive()
-    }
 }
