@@ -204,8 +204,9 @@ pub mod devices {
         }
         fn cuCtxGetDevice(number: *mut c_int) { call(|_| unsafe { give(number, current()?) }) }
         fn cuCtxSynchronize() {
-            call(|guard| {
+            call(|mut guard| {
                 current()?;
+                guard.counts.waits += 1;
                 stream::finish_all(guard).check()
             })
         }
@@ -407,8 +408,9 @@ pub mod memory {
         fn cuMemcpyDtoD_v2(to: u64, from: u64, len: usize) { call(|guard| unsafe { copy_now(guard, to, from, len, true, true) }) }
         fn cuMemcpy(to: u64, from: u64, len: usize) { call(|guard| unsafe { copy_now(guard, to, from, len, false, false) }) }
         fn cuMemcpyHtoDAsync_v2(to: u64, from: u64, len: usize, stream: usize) {
-            call(|guard| {
+            call(|mut guard| {
                 guard.reaches(to, len)?;
+                guard.counts.uploads += 1;
                 let work = if guard.memory.is_pinned(from as usize, len) {
                     Work::Copy { to: to as usize, from: from as usize, len }
                 } else {
@@ -425,6 +427,7 @@ pub mod memory {
                     return queue(guard, stream, Work::Copy { to: to as usize, from: from as usize, len });
                 }
                 // To pageable memory it is done when the call returns.
+                guard.counts.waits += 1;
                 let stream = guard.stream(stream)?;
                 let mut guard = stream::finish(guard, stream);
                 guard.check()?;
@@ -537,7 +540,11 @@ pub mod memory {
 /// Queues work, and does it if streams are eager.
 fn queue(mut guard: Guard, stream: usize, work: Work) -> Outcome {
     current()?;
+    let is_kernel = matches!(work, Work::Launch(_));
     let stream = guard.queue(stream, work)?;
+    if is_kernel {
+        guard.note_kernels(stream);
+    }
     if !guard.options.lazy {
         drop(stream::finish(guard, stream));
     }
@@ -572,6 +579,7 @@ pub mod streams {
         fn cuStreamSynchronize(stream: usize) {
             call(|mut guard| {
                 let stream = guard.stream(stream)?;
+                guard.counts.waits += 1;
                 stream::finish(guard, stream).check()
             })
         }
@@ -613,8 +621,9 @@ pub mod streams {
             })
         }
         fn cuEventSynchronize(event: usize) {
-            call(|guard| {
+            call(|mut guard| {
                 guard.pending_event(event)?;
+                guard.counts.waits += 1;
                 stream::finish_event(guard, event).check()
             })
         }

@@ -34,6 +34,14 @@ pub struct Totals {
     pub allocations: u64,
     /// Kernels that ran.
     pub launches: u64,
+    /// Calls that wait for what is queued.
+    pub waits: u64,
+    /// Copies from the host that were queued.
+    pub uploads: u64,
+    /// Streams in which kernels were queued.
+    pub kernel_streams: u64,
+    /// The most of them that had some queued at one time.
+    pub streams_at_once: u64,
     /// Things freed twice.
     pub double_frees: u64,
     /// Frees of what never was.
@@ -112,6 +120,10 @@ pub unsafe extern "C" fn software_cuda_counts(totals: *mut Totals) {
         calls: device.counts.calls,
         allocations: device.counts.allocations,
         launches: device.counts.launches,
+        waits: device.counts.waits,
+        uploads: device.counts.uploads,
+        kernel_streams: device.kernel_streams.len() as u64,
+        streams_at_once: device.counts.streams_at_once,
         double_frees: device.counts.double_frees,
         wrong_frees: device.counts.wrong_frees,
         wrong_releases: device.counts.wrong_releases,

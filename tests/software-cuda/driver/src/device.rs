@@ -1,7 +1,7 @@
 //! What all functions of the driver share: the state of the device, errors that stay, errors that tests ask for, and counts.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use software_cuda_ptx::Finding;
@@ -72,6 +72,12 @@ pub struct Counts {
     pub wrong_frees: u64,
     /// Kernels that ran.
     pub launches: u64,
+    /// Calls that wait for what is queued: of streams, events, contexts, and copies to memory that is not page-locked.
+    pub waits: u64,
+    /// Copies from the host that were queued.
+    pub uploads: u64,
+    /// The most streams that had kernels queued at one time.
+    pub streams_at_once: u64,
     /// Times that a primary context was released more often than retained.
     pub wrong_releases: u64,
 }
@@ -99,13 +105,15 @@ pub struct Device {
     pub functions: HashMap<usize, LoadedFunction>,
     /// Registers of kernels, where a test says how many they have.
     pub registers: HashMap<String, u32>,
+    /// Streams in which kernels were queued.
+    pub kernel_streams: HashSet<usize>,
     /// What each kernel did, by its name.
     pub works: HashMap<String, Work>,
     /// What was wrong with kernels.
     pub findings: Vec<Finding>,
     next_handle: usize,
     /// Handles that are gone, to tell a second free from a wrong one.
-    gone: std::collections::HashSet<usize>,
+    gone: HashSet<usize>,
 }
 
 impl Device {
@@ -122,10 +130,11 @@ impl Device {
             modules: HashMap::new(),
             functions: HashMap::new(),
             registers: HashMap::new(),
+            kernel_streams: HashSet::new(),
             works: HashMap::new(),
             findings: Vec::new(),
             next_handle: 0x1000,
-            gone: std::collections::HashSet::new(),
+            gone: HashSet::new(),
         }
     }
 
@@ -139,6 +148,7 @@ impl Device {
         self.counts = Counts::default();
         self.findings.clear();
         self.registers.clear();
+        self.kernel_streams.clear();
         self.works.clear();
     }
 

@@ -180,6 +180,17 @@ impl Device {
         Ok(stream)
     }
 
+    /// Counts a stream that kernels were just queued in, and how many have some now.
+    pub fn note_kernels(&mut self, stream: usize) {
+        self.kernel_streams.insert(stream);
+        let has_kernels = |stream: &&Stream| {
+            let mut queue = stream.queue.iter();
+            queue.any(|numbered| matches!(numbered.work, Work::Launch(_)))
+        };
+        let now = self.streams.streams.values().filter(has_kernels).count();
+        self.counts.streams_at_once = self.counts.streams_at_once.max(now as u64);
+    }
+
     /// Makes an event.
     pub fn new_event(&mut self) -> usize {
         let handle = self.handle();

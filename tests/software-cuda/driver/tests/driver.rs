@@ -244,6 +244,10 @@ fn cudarcs_safe_layer() {
     }
     assert_eq!(session.counts().leaks(), None);
     assert_eq!(session.counts().launches, 2);
+    // A stream each; the results were copied to memory that is not page-locked.
+    let counts = session.counts();
+    assert_eq!((counts.kernel_streams, counts.streams_at_once), (2, 1));
+    assert!(counts.waits >= 2 && counts.uploads >= 2, "{counts:?}");
 }
 
 #[test]

@@ -57,6 +57,10 @@ pub struct Counts {
     pub calls: u64,
     pub allocations: u64,
     pub launches: u64,
+    pub waits: u64,
+    pub uploads: u64,
+    pub kernel_streams: u64,
+    pub streams_at_once: u64,
     pub double_frees: u64,
     pub wrong_frees: u64,
     pub wrong_releases: u64,
@@ -70,12 +74,20 @@ impl Counts {
             calls,
             allocations,
             launches,
+            waits,
+            uploads,
+            kernel_streams,
+            streams_at_once,
             ..
         } = *self;
         let fine = Self {
             calls,
             allocations,
             launches,
+            waits,
+            uploads,
+            kernel_streams,
+            streams_at_once,
             findings: self.findings,
             ..Self::default()
         };
