@@ -16,6 +16,8 @@ mod decompress;
 mod decompress_counts;
 #[path = "cuda/delta.rs"]
 mod delta;
+#[path = "cuda/delta_rows.rs"]
+mod delta_rows;
 #[path = "cuda/delta_strings.rs"]
 mod delta_strings;
 #[path = "cuda/faults.rs"]

@@ -4,6 +4,8 @@
 
 mod common;
 
+#[path = "tfrecord_gpu/ahead.rs"]
+mod ahead;
 #[path = "tfrecord_gpu/beside.rs"]
 mod beside;
 #[path = "tfrecord_gpu/boundaries.rs"]

@@ -238,6 +238,12 @@ impl Column {
             || matches!(self.convert, Convert::Indices { .. })
     }
 
+    /// Whether all its pages are of DELTA_BINARY_PACKED.
+    fn is_all_deltas(&self) -> bool {
+        let mut pages = self.pages.iter();
+        pages.all(|page| page.encoding == Encoding::DeltaBinaryPacked)
+    }
+
     /// Whether its values have lengths of their own, and come out so.
     fn is_text(&self) -> bool {
         matches!(self.values, Values::Bytes { .. }) && self.convert == Convert::Same

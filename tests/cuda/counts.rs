@@ -23,7 +23,7 @@ use crate::support::*;
 use crate::words::*;
 
 const ROWS: usize = 1 << 14;
-const KERNELS: [&str; 30] = [
+const KERNELS: [&str; 32] = [
     "nesting_walk",
     "nesting_known",
     "nesting_levels",
@@ -38,6 +38,8 @@ const KERNELS: [&str; 30] = [
     "delta_scan",
     "delta_emit",
     "delta_emit_tensor",
+    "delta_rows",
+    "delta_rows_tensor",
     "fixed",
     "booleans",
     "strings_walk",
@@ -181,6 +183,18 @@ fn cases() -> Vec<(&'static str, Shape)> {
             "deltas of 8 bytes, nullable",
             of(nullable, DeltaBinaryPacked, Style::Groups),
         ),
+        (
+            "deltas of 8 bytes, nullable, by tensor cores",
+            of(nullable, DeltaBinaryPacked, Style::Groups),
+        ),
+        (
+            "deltas of 4 bytes, nullable, as 16 bytes",
+            Shape {
+                values: Values::Fixed { width: 4 },
+                convert: Convert::Widen { to: 16 },
+                ..of(nullable, DeltaBinaryPacked, Style::Groups)
+            },
+        ),
         ("booleans, nullable", boolean),
         (
             "booleans in runs, nullable",
@@ -210,7 +224,7 @@ fn cases() -> Vec<(&'static str, Shape)> {
 /// The least that the stages have to move: pages and output; runs once more, as their ends are found before their values are; and bits of
 /// rows that are not null once more, as they are found before values get to their rows. Pages of strings twice, as their lengths lead from
 /// one to the next; and where each begins on its page and in the output, which is found before bytes are copied. Pages of deltas twice, as
-/// sums of parts come before values; and their values, where they do not stay where they are made, are written and read once more.
+/// sums of parts come before values.
 fn least(arena: &[u8], column: &Column, outcome: &Outcome) -> u64 {
     let Outcome::Done(done) = outcome else {
         panic!("{outcome:?}");
@@ -255,9 +269,6 @@ fn least(arena: &[u8], column: &Column, outcome: &Outcome) -> u64 {
             Encoding::DeltaByteArray => 6 * 4 * page.entries,
             _ => 0,
         };
-        if page.encoding == Encoding::DeltaBinaryPacked && column.nullable {
-            all += 2 * 8 * (page.entries - done.nulls / column.pages.len() as u64);
-        }
     }
     all
 }

@@ -17,6 +17,8 @@ const KERNELS: &[(&str, &[&str])] = &[
             "delta_scan",
             "delta_emit",
             "delta_emit_tensor",
+            "delta_rows",
+            "delta_rows_tensor",
         ],
     ),
     (

@@ -31,7 +31,7 @@ pub(super) const BLOCK: u32 = 128;
 pub(super) const WARP: u64 = 32;
 
 /// Bytes of the tables' entries: a page, a column, what is found of a page, a tile.
-pub(super) const PAGE: usize = 72;
+pub(super) const PAGE: usize = 64;
 const COLUMN: usize = 64;
 pub(super) const FOUND: usize = 24;
 pub(super) const TILE_ENTRY: usize = 32;
@@ -39,9 +39,9 @@ pub(super) const TILE_ENTRY: usize = 32;
 impl Device {
     /// Decodes columns whose pages are in `arena`, and waits for them.
     ///
-    /// Takes, besides the output, 96 bytes of the device's memory for each page, and 32 for each 1,024 rows of one; for strings 8 bytes for
-    /// each row or entry of a dictionary as well; of DELTA_BINARY_PACKED 128 and 72, and the values once more where they are converted or
-    /// can be null. Of what is wrong with pages, a column's outcome tells the first.
+    /// Takes, besides the output, 88 bytes of the device's memory for each page, and 32 for each 1,024 rows of one; for strings 8 bytes for
+    /// each row or entry of a dictionary as well; of DELTA_BINARY_PACKED 144 and 72. Of what is wrong with pages, a column's outcome tells the
+    /// first.
     ///
     /// # Errors
     /// Those of the device; nothing that the bytes or the columns say is one. [`ErrorKind::Unsupported`] for an arena of another
@@ -264,8 +264,6 @@ pub(super) struct At {
     pub(super) begins: bool,
     /// Bytes of levels of lists in version 2.
     pub(super) repetition: u32,
-    /// Where its values are as those of PLAIN, if not in its body; else 0.
-    pub(super) plain: u64,
 }
 
 /// The entry of a page.
@@ -291,7 +289,7 @@ pub(super) fn describe(words: &mut Words, page: &Page, at: At) {
         .u32(page.v1.into())
         .u32(encoding);
     let flags = u32::from(at.slots) | at.known | if at.begins { BEGINS } else { 0 };
-    words.u32(flags).u32(at.repetition).u64(at.plain);
+    words.u32(flags).u32(at.repetition);
 }
 
 /// Where a column is in the tables.
@@ -342,7 +340,7 @@ pub(super) fn decode(
         let values = output.values.as_ref().map_or(0, Output::address);
         (&*output.column, values)
     });
-    let deltas = Deltas::of(&mut work, targets)?;
+    let deltas = Deltas::of(targets);
     let (mut page_number, mut prefilled, mut flags) = (0, Prefilled::default(), 0);
     // What is known of each page.
     let mut known_pages = Vec::new();
@@ -374,7 +372,6 @@ pub(super) fn decode(
                 known,
                 begins: false,
                 repetition: 0,
-                plain: deltas.plain(page_number + of),
             };
             describe(&mut page_words, page, at);
             first += page.entries;
@@ -399,7 +396,7 @@ pub(super) fn decode(
         unsafe { work.stage(&[bytes], tile_table + offset)? };
     }
     let (begin, end) = (base, base + arena.len() as u64);
-    let job_in = |(begin, end): (u64, u64), stage| {
+    let job = |stage| {
         let mut job = Words::default();
         job.u64(page_table).u64(columns).u64(found).u64(tile_table);
         job.u64(pages as u64).u64(tiles).u64(begin).u64(end);
@@ -407,7 +404,6 @@ pub(super) fn decode(
         job.u32(stage).u32(0);
         job
     };
-    let job = |stage| job_in((begin, end), stage);
     let (page_warps, tile_warps) = (pages as u64 * WARP, tiles * WARP);
     let (page_blocks, tile_blocks) = (pages as u64 * 128, tiles * 128);
     let has = |encodings: &[Encoding]| {
@@ -436,11 +432,9 @@ pub(super) fn decode(
             }
             let tensor = device.tensor_sums();
             found_deltas = deltas.launch(&mut work, || job(0), tensor, &known_pages, keep)?;
-            if any(Column::is_fixed) {
+            // Deltas are at their rows already.
+            if any(|column| column.is_fixed() && !column.is_all_deltas()) {
                 work.launch(FIXED, "fixed", BLOCK, tile_blocks, job(0))?;
-            }
-            if let Some(memory) = deltas.memory() {
-                work.launch(FIXED, "fixed", BLOCK, tile_blocks, job_in(memory, 1))?;
             }
             if any(|column| column.values == Values::Boolean) {
                 work.launch(FIXED, "booleans", BLOCK, tile_blocks, job(0))?;

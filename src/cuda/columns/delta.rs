@@ -1,5 +1,5 @@
 //! Pages of DELTA_BINARY_PACKED: their values become an array, which is the output itself where nothing else is to be done with
-//! them, and otherwise what the other kernels take for values in PLAIN.
+//! them. Where rows can be null, or values are converted, each is written to its row when it is made.
 #![allow(unsafe_code)]
 
 use super::decode::TILE;
@@ -13,12 +13,10 @@ use crate::error::Result;
 pub(in crate::cuda) const DELTA: Family =
     Family::new("delta", include_str!("../kernels/delta.ptx"));
 
-/// As in `kernels/delta.cuh`: bytes of a stream, of what is found of it, of a checkpoint; and the alignment of arrays, which lets threads store
-/// 16 bytes at once.
+/// As in `kernels/delta.cuh`: bytes of a stream, of what is found of it, of a checkpoint.
 const STREAM: usize = 32;
 const BLOCKS: usize = 24;
 const CHECKPOINT: usize = 40;
-const ALIGN: u64 = 16;
 
 const BLOCK: u32 = 128;
 const WARP: u64 = 32;
@@ -28,26 +26,20 @@ fn is_direct(column: &Column) -> bool {
     !column.nullable && column.convert == Convert::Same
 }
 
-/// Bytes that the values of a DELTA_BINARY_PACKED page take until they get to their rows.
-fn kept(column: &Column, entries: u64) -> u64 {
-    match column.values {
-        Values::Fixed { width } if !is_direct(column) => entries.saturating_mul(u64::from(width)),
-        _ => 0,
-    }
-}
-
 /// Bytes of the device's memory that decoding the column takes beside its output and the tables of all columns.
 pub(super) fn scratch(column: &Column) -> u64 {
     let bytes = column.pages.iter().map(|page| {
         let (values, streams) = match page.encoding {
-            Encoding::DeltaBinaryPacked => (kept(column, page.entries), 1),
+            Encoding::DeltaBinaryPacked => (0, 1),
             // Ends of values; and where there are two streams, the numbers of both.
             Encoding::DeltaLengthByteArray => (page.entries.saturating_mul(4), 1),
             Encoding::DeltaByteArray => (page.entries.saturating_mul(12), 2),
             _ => (0, 0),
         };
         let checkpoints = page.entries.div_ceil(TILE) * streams * CHECKPOINT as u64;
-        values.saturating_add(checkpoints).saturating_add(2 * ALIGN)
+        values
+            .saturating_add(checkpoints)
+            .saturating_add((STREAM + BLOCKS) as u64 * streams)
     });
     bytes.fold(0, u64::saturating_add)
 }
@@ -70,7 +62,8 @@ struct Stream {
     /// Where its values go.
     values: u64,
     width: u32,
-    direct: bool,
+    /// Whether they go to rows, where these are of the column; there is no array of them then.
+    rows: bool,
     kind: Kind,
 }
 
@@ -80,17 +73,12 @@ pub(super) struct Deltas {
     /// By their pages, ascending.
     streams: Vec<Stream>,
     tiles: u64,
-    /// The memory of values that get to their rows later, and its end.
-    memory: (u64, u64),
 }
 
 impl Deltas {
-    /// Those of the columns, each with the address of its output; memory for what they need is taken.
-    pub(super) fn of<'c>(
-        work: &mut Work<'_>,
-        columns: impl Iterator<Item = (&'c Column, u64)>,
-    ) -> Result<Self> {
-        let (mut streams, mut tiles, mut end, mut number) = (Vec::new(), 0, 0u64, 0);
+    /// Those of the columns, each with the address of its output.
+    pub(super) fn of<'c>(columns: impl Iterator<Item = (&'c Column, u64)>) -> Self {
+        let (mut streams, mut tiles, mut number) = (Vec::new(), 0, 0);
         for (column, output) in columns {
             let mut first = 0;
             for page in &column.pages {
@@ -108,25 +96,16 @@ impl Deltas {
                     tiles,
                     values: match direct {
                         true => output + rows * u64::from(width),
-                        false => end,
+                        false => 0,
                     },
                     width,
-                    direct,
+                    rows: !direct,
                     kind: Kind::Numbers,
                 });
                 tiles += page.entries.div_ceil(TILE);
-                end = (end + kept(column, page.entries)).next_multiple_of(ALIGN);
             }
         }
-        let memory = work.scratch(usize::try_from(end).unwrap_or(usize::MAX))?;
-        for stream in streams.iter_mut().filter(|stream| !stream.direct) {
-            stream.values += memory;
-        }
-        Ok(Deltas {
-            streams,
-            tiles,
-            memory: (memory, memory + end),
-        })
+        Deltas { streams, tiles }
     }
 
     /// Adds a stream of lengths of a page with so many rows, which are to be at `values`. Gives its number.
@@ -136,26 +115,11 @@ impl Deltas {
             tiles: self.tiles,
             values,
             width: 4,
-            direct: true,
+            rows: false,
             kind,
         });
         self.tiles += entries.div_ceil(TILE);
         self.streams.len() - 1
-    }
-
-    /// Where the values of a page are that get to their rows by the kernel `fixed`; 0 for others.
-    pub(super) fn plain(&self, page: usize) -> u64 {
-        let found = self
-            .streams
-            .binary_search_by_key(&page, |stream| stream.page);
-        let found = found.ok().and_then(|at| self.streams.get(at));
-        found.map_or(0, |stream| if stream.direct { 0 } else { stream.values })
-    }
-
-    /// The memory that those are in, if there are any.
-    pub(super) fn memory(&self) -> Option<(u64, u64)> {
-        let (begin, end) = self.memory;
-        (begin < end).then_some(self.memory)
     }
 
     /// Queues the kernels. `job` is that of the kernels of columns; `known` has what is known of each page, or nothing. Gives where what is
@@ -180,7 +144,7 @@ impl Deltas {
         for stream in &self.streams {
             table.u64(stream.values).u64(stream.tiles);
             table.u32(stream.page as u32).u32(stream.width);
-            table.u32(stream.kind as u32).u32(0);
+            table.u32(stream.kind as u32).u32(stream.rows.into());
         }
         let table = work.upload(table)?;
         let room = |work: &mut Work<'_>, len| match kept {
@@ -205,19 +169,21 @@ impl Deltas {
                 work.stage(&[&tiles], first)?;
             }
         }
-        let emit = match tensor {
-            true => "delta_emit_tensor",
-            false => "delta_emit",
+        let (emit, rows) = match tensor {
+            true => ("delta_emit_tensor", "delta_rows_tensor"),
+            false => ("delta_emit", "delta_rows"),
         };
         let (streams, tiles) = (count as u64, self.tiles);
-        for (kernel, warps) in [
-            ("delta_walk", streams),
-            ("delta_known", if any { tiles } else { 0 }),
-            ("delta_sums", tiles),
-            ("delta_scan", streams),
-            (emit, tiles),
+        let has = |rows| self.streams.iter().any(|stream| stream.rows == rows);
+        for (kernel, warps, wanted) in [
+            ("delta_walk", streams, true),
+            ("delta_known", tiles, any),
+            ("delta_sums", tiles, true),
+            ("delta_scan", streams, true),
+            (emit, tiles, has(false)),
+            (rows, tiles, has(true)),
         ] {
-            if warps == 0 && kernel == "delta_known" {
+            if !wanted {
                 continue;
             }
             let mut job = job();

@@ -260,7 +260,6 @@ impl Table {
                     slots: false,
                     known: flag,
                     begins: one.levels.page_rows.is_some(),
-                    plain: 0,
                     repetition: one.levels.repetition.get(of).copied().unwrap_or(0),
                 };
                 describe(&mut pages, page, at);

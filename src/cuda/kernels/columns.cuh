@@ -79,9 +79,8 @@ struct Page {
     u32 encoding;
     u32 flags;    // of `PageFlag`
     u32 rep_len;  // `nesting`: bytes of levels of lists in version 2, in front of the others
-    u64 plain;    // DELTA_PACKED: where its values are, as those of PLAIN; null: in the output already
 };
-static_assert(sizeof(Page) == 72);  // `PAGE` in columns/decode.rs
+static_assert(sizeof(Page) == 64);  // `PAGE` in columns/decode.rs
 
 struct Column {
     const u8 *dictionary;
@@ -127,11 +126,11 @@ struct Job {
     Tile *tiles;
     u64 page_count;
     u64 tile_count;
-    u64 begin;    // of the arena; in stage 1 of `fixed`, of what was made of deltas
+    u64 begin;    // of the arena
     u64 end;
     u64 floor;    // the same, to whole words inside of it
     u64 ceiling;
-    u32 stage;    // `walk`: 0 levels, 1 values; `fixed`: 1 what was DELTA_PACKED, 0 the rest
+    u32 stage;    // `walk`: 0 levels, 1 values
     u32 unused;
 };
 static_assert(sizeof(Job) == 88);  // what `decode` there and `Table::job` in columns/nesting.rs write

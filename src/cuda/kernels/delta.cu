@@ -3,6 +3,7 @@
 // Values are sums of all deltas before them, so that four launches are needed: a walk over the headers of blocks, which checks all
 // of them and notes where each 1,024 deltas begin; the sum of each 1,024; the sums of those; and the values. Sums wrap around.
 #include "delta.cuh"
+#include "units.cuh"
 
 static __device__ bool is_at(const Cursor &cursor, const Checkpoint *checkpoint) {
     return cursor.least == checkpoint->least && cursor.widths == checkpoint->widths && cursor.mini == checkpoint->mini &&
@@ -326,31 +327,40 @@ static __device__ void store_four(u64 *to, const u64 *values) {
     ((ulonglong2 *)to)[1] = make_ulonglong2(values[2], values[3]);
 }
 
-// A value is the one before it and a delta: the sum of what is above the least, and so many times the least.
+// A value is the one before it and a delta: the sum of what is above the least, and so many times the least. Makes those of a chunk, of
+// which a lane has four, where `deltas` are behind them; `before` is the first of them, and becomes that of the next chunk.
+template <class Number, bool PRODUCTS>
+static __device__ void make_values(const DeltaJob *work, const Page *page, const Blocks *blocks, u32 deltas, Cursor &cursor, Number &before,
+                                   Number *values) {
+    u32 lane = threadIdx.x % LANES, bits = 0;
+    Number above[4] = {}, total, delta = 0;
+    if (deltas) {
+        next_block(page->body, page->len, blocks, cursor);
+        delta = (Number)cursor.least;
+        read_chunk(&work->job, page->body, blocks, deltas, cursor, above, bits);
+    }
+    if (PRODUCTS)
+        sums_by_products(above, bits, values, total);
+    else
+        sums_by_lanes(above, values, total);
+    for (u32 i = 0; i < 4; i++) values[i] += before + delta * (lane * 4 + i);
+    before += total + delta * deltas;
+}
+
 template <class Number, bool PRODUCTS>
 static __device__ void emit(const DeltaJob *work, u64 index, Part &part) {
     u32 lane = threadIdx.x % LANES;
     Number before = (Number)work->checkpoints[index].before;
     Number *to = (Number *)part.stream->values + part.first + lane * 4;
     for (u32 done = 0; done < part.values; done += CHUNK) {
-        u32 values = least(CHUNK, part.values - done), deltas = done < part.deltas ? least(CHUNK, part.deltas - done) : 0, bits = 0;
-        Number above[4] = {}, sums[4], total, delta = 0;
-        if (deltas) {
-            next_block(part.page->body, part.page->len, part.blocks, part.cursor);
-            delta = (Number)part.cursor.least;
-            read_chunk(&work->job, part.page->body, part.blocks, deltas, part.cursor, above, bits);
-        }
-        if (PRODUCTS)
-            sums_by_products(above, bits, sums, total);
-        else
-            sums_by_lanes(above, sums, total);
-        for (u32 i = 0; i < 4; i++) sums[i] += before + delta * (lane * 4 + i);
+        u32 values = least(CHUNK, part.values - done), deltas = done < part.deltas ? least(CHUNK, part.deltas - done) : 0;
+        Number four[4];
+        make_values<Number, PRODUCTS>(work, part.page, part.blocks, deltas, part.cursor, before, four);
         if (lane * 4 + 4 <= values && (u64)to % 16 == 0)
-            store_four(to, sums);
+            store_four(to, four);
         else
             for (u32 i = 0; i < 4; i++)
-                if (lane * 4 + i < values) to[i] = sums[i];
-        before += total + delta * deltas;
+                if (lane * 4 + i < values) to[i] = four[i];
         to += CHUNK;
     }
 }
@@ -370,11 +380,11 @@ static __device__ void emit_all(const DeltaJob *work) {
     u64 warps = thread_count() / LANES;
     for (u64 index = thread_number() / LANES; index < work->checkpoint_count; index += warps) {
         Part part;
-        if (!open_part(work, index, part)) {
+        bool some = open_part(work, index, part);
+        if (part.stream->rows) continue;
+        if (!some)
             no_values(work, index, part);
-            continue;
-        }
-        if (part.stream->width == 4)
+        else if (part.stream->width == 4)
             emit<u32, PRODUCTS>(work, index, part);
         else
             emit<u64, PRODUCTS>(work, index, part);
@@ -385,3 +395,109 @@ static __device__ void emit_all(const DeltaJob *work) {
 KERNEL_WITH(delta_emit, THREADS, 6)(const DeltaJob *work) { emit_all<false>(work); }
 
 KERNEL_WITH(delta_emit_tensor, THREADS, 6)(const DeltaJob *work) { emit_all<true>(work); }
+
+// The values of two chunks, by the lowest bits of their ranks: rows of one bitmap word have them from one chunk, or from it and the one before.
+#define RING (2 * CHUNK)
+
+// What a value becomes, as `Column` has it. Not read there each time, as the compiler does not know that nobody writes it.
+struct Becomes {
+    u32 convert;
+    u32 argument;
+    u32 unit;
+    u32 units;
+    u32 shift;  // `units` is two to the power of it; all bits: it is no power of two
+    bool narrow;
+};
+
+// Its unit `number`, as `converted` in `fixed.cu` makes it.
+static __device__ u64 unit_of(const Becomes &becomes, u64 value, u32 number) {
+    switch (becomes.convert) {
+    case BYTES: return value >> ((becomes.argument + number * becomes.unit) * 8);
+    case DAYS: return (u64)((i64)(int)value * 86400000);
+    case WIDEN_BIG_ENDIAN: {
+        u32 low = __byte_perm((u32)value, 0, 0x0123), high = __byte_perm((u32)(value >> 32), 0, 0x0123);
+        value = becomes.narrow ? low : (u64)low << 32 | high;
+    }  // fall through: it is a number then
+    default: {
+        i64 wide = becomes.narrow ? (i64)(int)value : (i64)value;
+        return number < 2 ? (u64)(wide >> (number * 32)) : (u64)(wide >> 63);
+    }
+    }
+}
+
+// `count` rows from row `row` of a tile on, of which some are not null: the first of those has the rank `rank`.
+static __device__ void write_rows(const Becomes &becomes, u8 *output, u32 row, u32 count, u32 valid, u32 rank, const u64 *ring) {
+    u32 units = becomes.units;
+    for (u32 at = threadIdx.x % LANES; at < count * units; at += LANES) {
+        u32 own = becomes.shift < 32 ? at >> becomes.shift : at / units;
+        u64 result = 0;
+        if (valid >> own & 1) result = unit_of(becomes, ring[(rank + __popc(valid & ones(own))) % RING], at - own * units);
+        store_unit(output, becomes.unit, row * units + at, result);
+    }
+}
+
+// The values of a tile of rows: those from the first one's rank on. They are made from where the tile of values begins that it is in, as the
+// sums before it are not known otherwise.
+template <bool PRODUCTS>
+static __device__ void emit_rows(const DeltaJob *work, u64 index, u64 *ring) {
+    u32 lane = threadIdx.x % LANES, stream_number = work->checkpoints[index].stream;
+    const Stream *stream = &work->streams[stream_number];
+    const Page *page = &work->job.pages[stream->page];
+    const Column *column = &work->job.columns[page->column];
+    const Found *found = &work->job.found[stream->page];
+    if (found->failed || !stream->rows) return;
+    u32 number = (u32)(index - stream->tiles), count = rows_of(page, number);
+    const Tile *tile = &work->job.tiles[page->tiles + number];
+    u64 first = page->first + (u64)number * TILE;
+    u32 units = column->units;
+    Becomes becomes = {column->convert, column->argument, column->unit, units, ALL_LANES, column->width == 4};
+    if ((units & (units - 1)) == 0) becomes.shift = __ffs(units) - 1;
+    u8 *output = column->values + first * becomes.unit * units;
+    const Checkpoint *checkpoints = work->checkpoints + stream->tiles;
+    u32 base = tile->base, end = base + tile->count;
+    // Of what is wrong nothing is made, but rows are zeros, so that there are some.
+    if (tile->count && (checkpoints[base / TILE].wrong || checkpoints[(end - 1) / TILE].wrong)) end = base;
+    u32 bits = lane * 32 < count ? ones(count - lane * 32) : 0;
+    if (column->validity) bits = load_bits(column->validity, first, count);
+    if (end == base) bits = 0;
+    u32 ends = base + sum_to_lane(__popc(bits)), row = 0;
+    if (end > base) {
+        u32 rank = base / TILE * TILE, deltas = found->values - 1;
+        const Blocks *blocks = &work->blocks[stream_number];
+        const Checkpoint *checkpoint = &checkpoints[base / TILE];
+        u64 before = checkpoint->before;
+        Cursor cursor = {};
+        if (rank < deltas) cursor = {checkpoint->least, checkpoint->widths, checkpoint->mini, checkpoint->data, checkpoint->skip};
+        for (; rank < end; rank += CHUNK) {
+            u64 four[4];
+            make_values<u64, PRODUCTS>(work, page, blocks, rank < deltas ? least(CHUNK, deltas - rank) : 0, cursor, before, four);
+            if (rank + CHUNK <= base) continue;
+            for (u32 i = 0; i < 4; i++) ring[(rank + lane * 4 + i) % RING] = four[i];
+            __syncwarp();
+            for (; row < count; row += LANES) {
+                u32 after = __shfl_sync(ALL_LANES, ends, row / LANES), valid = __shfl_sync(ALL_LANES, bits, row / LANES);
+                if (after > rank + CHUNK) break;
+                write_rows(becomes, output, row, least(LANES, count - row), valid, after - __popc(valid), ring);
+            }
+            __syncwarp();
+        }
+    }
+    for (; row < count; row += LANES) write_rows(becomes, output, row, least(LANES, count - row), 0, 0, ring);
+}
+
+template <bool PRODUCTS>
+static __device__ void emit_all_rows(const DeltaJob *work, u64 *ring) {
+    u64 warps = thread_count() / LANES;
+    for (u64 index = thread_number() / LANES; index < work->checkpoint_count; index += warps) emit_rows<PRODUCTS>(work, index, ring);
+}
+
+// The values of each tile of rows, to where they stay, by a warp.
+KERNEL_WITH(delta_rows, THREADS, 6)(const DeltaJob *work) {
+    __shared__ u64 rings[WARPS][RING];
+    emit_all_rows<false>(work, rings[threadIdx.x / LANES]);
+}
+
+KERNEL_WITH(delta_rows_tensor, THREADS, 6)(const DeltaJob *work) {
+    __shared__ u64 rings[WARPS][RING];
+    emit_all_rows<true>(work, rings[threadIdx.x / LANES]);
+}

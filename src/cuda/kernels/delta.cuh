@@ -9,12 +9,12 @@
 
 // A stream, by the host.
 struct Stream {
-    u8 *values;  // where its values go
+    u8 *values;  // where its values go; not of those that go to their rows
     u64 tiles;   // its first tile in the table of those of streams
     u32 page;    // in the table of pages
     u32 width;   // bytes of a value: 4 or 8
     u32 kind;
-    u32 unused;
+    u32 rows;  // whether values go to the rows of the column they are of
 };
 static_assert(sizeof(Stream) == 32);  // `STREAM` in columns/delta.rs
 

@@ -3,6 +3,7 @@
 // A row takes the value whose rank among the values of its page is that of the row among those that are not null. Dictionary
 // indices never leave the block: they are unpacked to shared memory, looked up, and the entry is written.
 #include "rows.cuh"
+#include "units.cuh"
 
 // A value: its first byte, and how far it is from one byte to the next.
 struct Value {
@@ -62,15 +63,6 @@ static __device__ u64 converted(const Job *job, const Column *column, Value valu
     }
 }
 
-static __device__ void store(u8 *output, u32 unit, u32 index, u64 value) {
-    switch (unit) {
-    case 8: ((u64 *)output)[index] = value; break;
-    case 4: ((u32 *)output)[index] = (u32)value; break;
-    case 2: ((u16 *)output)[index] = (u16)value; break;
-    default: output[index] = (u8)value;
-    }
-}
-
 // Copies `count` words to where words can be; the source can be at any byte. False, and nothing done, at the edges of the arena.
 static __device__ bool copy_words(const Job *job, u64 from, u8 *output, u32 count) {
     u64 word = from & ~3ull;
@@ -105,13 +97,8 @@ KERNEL_WITH(fixed, THREADS, 8)(const Job *job) {
         u32 unit = column->unit, units = column->units, encoding = page->encoding;
         u8 *output = column->values + first * unit * units;
         u64 section = (u64)page->body + found->section;
-        // What the kernels of `delta` made is not in the arena, so that it has a launch of its own.
-        if ((encoding == DELTA_PACKED) != job->stage) continue;
-        if (job->stage) {
-            if (!page->plain) continue;
-            section = page->plain;
-            encoding = PLAIN;
-        }
+        // `delta` has brought these to their rows.
+        if (encoding == DELTA_PACKED) continue;
         u64 plain = section + (u64)tile->base * column->width;
         // No nulls and nothing to convert: a copy.
         if (encoding == PLAIN && tile->count == count && column->convert == BYTES && unit * units == column->width &&
@@ -140,7 +127,7 @@ KERNEL_WITH(fixed, THREADS, 8)(const Job *job) {
                 else
                     report(column, page, INDEX);
             }
-            store(output, unit, at, result);
+            store_unit(output, unit, at, result);
         }
     }
 }

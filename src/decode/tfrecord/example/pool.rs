@@ -231,7 +231,7 @@ impl From<Error> for Done {
 }
 
 /// A panic as an error, since who waits has to be told. `library`: whose code runs.
-fn contained<T>(library: &'static str, work: impl FnOnce() -> T) -> Result<T> {
+pub(super) fn contained<T>(library: &'static str, work: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
         Error::new(ErrorKind::Panicked {
             library,

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 
-use super::feed::{Row, Taken, corrupt, data_of, frames_of};
+use super::ahead::Wanted;
+use super::feed::{Row, Taken, corrupt, data_of, frames_of, is_short};
 use super::output::{DeviceExamples, FeatureTensor};
 use super::plan::Plan;
 use super::report::DeviceReport;
@@ -26,6 +27,15 @@ use crate::error::{Error, ErrorKind, Result};
 pub(super) struct Done {
     pub(super) batches: VecDeque<DeviceExamples>,
     pub(super) error: Option<Error>,
+}
+
+impl From<Error> for Done {
+    fn from(error: Error) -> Self {
+        Done {
+            batches: VecDeque::new(),
+            error: Some(error),
+        }
+    }
 }
 
 /// Decodes batch after batch.
@@ -77,14 +87,22 @@ impl Decoder {
         &self.plan
     }
 
-    pub(super) fn decode(&mut self, taken: Taken) -> Done {
-        let mut done = match taken.rows.is_empty() {
-            true => Done::default(),
-            false => self.rows(&taken).unwrap_or_else(|error| Done {
-                batches: VecDeque::new(),
-                error: Some(error),
-            }),
+    /// What becomes of the records. What fails for want of memory is tried once more if it is [wanted](Wanted).
+    pub(super) fn decode(&mut self, taken: Taken, wanted: Wanted<'_>) -> Done {
+        let report = self.report.clone();
+        let mut rows = match taken.rows.is_empty() {
+            true => Ok(Done::default()),
+            false => self.rows(&taken),
         };
+        if let Err(error) = &rows
+            && is_short(error)
+            && wanted()
+        {
+            self.report = report;
+            self.gpu.trim();
+            rows = self.rows(&taken);
+        }
+        let mut done = rows.unwrap_or_else(Done::from);
         if done.error.is_none() {
             done.error = taken.error;
         }

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use super::ahead::Wanted;
 use crate::buffer::DeviceBytes;
 use crate::cuda::Device;
 use crate::cuda::example::Check;
@@ -16,8 +17,8 @@ use crate::format::tfrecord::frames::Frames;
 
 /// Where batches of records come from.
 pub(super) trait Feed: Send {
-    /// The records of the next batch. Blocks.
-    fn next(&mut self) -> Taken;
+    /// The records of the next batch. Blocks. What fails for want of the device's memory is tried again if it is [wanted](Wanted).
+    fn next(&mut self, wanted: Wanted<'_>) -> Taken;
 
     /// What found them, and what checks the checksums of their data.
     fn ways(&self) -> (Cow<'static, str>, Cow<'static, str>);
@@ -138,6 +139,11 @@ pub(super) fn data_of(
     Ok(data)
 }
 
+/// Whether there was no memory.
+pub(super) fn is_short(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::OutOfMemory { .. })
+}
+
 /// The error for a record, with its place.
 pub(super) fn corrupt(row: &Row, check: RecordCheck) -> Error {
     let record = row.number;
@@ -158,7 +164,7 @@ impl Walked {
 }
 
 impl Feed for Walked {
-    fn next(&mut self) -> Taken {
+    fn next(&mut self, _: Wanted<'_>) -> Taken {
         let job = self.pull.next();
         let (mut rows, mut parts, mut begin) = (Vec::new(), Vec::new(), 0u64);
         for (frames, range) in &job.parts {

@@ -10,6 +10,7 @@
 //! | a batch with a record that is corrupt, or not what the schema asks for | | all of it: its rows, and its error, are the answer |
 //! | GZIP and ZLIB | what they hold | inflating |
 
+mod ahead;
 mod decode;
 mod feed;
 mod origin;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 
+use super::ahead::{Ahead, Wanted};
 use super::decode::{Decoder, Done};
 use super::feed::{Feed, Walked};
 use super::output::DeviceExamples;
@@ -26,6 +27,9 @@ use crate::reader::Reader;
 /// Most bytes of a window, unless the caller says otherwise.
 const WINDOW: usize = 32 << 20;
 
+/// The same of batches that are not yet taken: one waits while the next is made.
+const AHEAD: usize = 2;
+
 /// What finds where records begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -44,7 +48,8 @@ pub enum Boundaries {
 impl ExampleScan {
     /// The same columns in the memory of a GPU, where kernels check and decode the records.
     ///
-    /// [`threads`](Self::threads) and [`ahead`](Self::ahead) mean nothing there: one batch is decoded at a time, while what follows is read.
+    /// [`threads`](Self::threads) and [`ahead`](Self::ahead) mean nothing there: one batch is decoded at a time, while what follows is read, and
+    /// [before it is asked for](DeviceScan::ahead).
     ///
     /// ```
     /// use feedwater::cuda::{Device, Dense, ElementType};
@@ -76,6 +81,7 @@ impl ExampleScan {
             boundaries: Boundaries::Auto,
             offsets: None,
             window: WINDOW,
+            ahead: AHEAD,
             tensors: Vec::new(),
         }
     }
@@ -90,6 +96,7 @@ pub struct DeviceScan {
     boundaries: Boundaries,
     offsets: Option<Arc<[u64]>>,
     window: usize,
+    ahead: usize,
     tensors: Vec<(Arc<str>, Dense)>,
 }
 
@@ -117,6 +124,16 @@ impl DeviceScan {
     /// time. Default 32 MiB.
     pub fn window_bytes(mut self, bytes: usize) -> Self {
         self.window = bytes;
+        self
+    }
+
+    /// Most batches that are decoded, or being decoded, and not yet taken: a thread begins with them as soon as the scan does, so that the
+    /// device works while the caller does. Default 2. With 0 there is no such thread: a batch is decoded by the thread that takes it, when it does.
+    ///
+    /// Each takes the device's memory for its columns, about as much as its [records](ExampleScan::batch_bytes), and one at a time that for its
+    /// records, too. Where there is no more memory, what is ahead waits until it is asked for, as if nothing was decoded ahead.
+    pub fn ahead(mut self, batches: usize) -> Self {
+        self.ahead = batches;
         self
     }
 
@@ -152,15 +169,27 @@ impl DeviceScan {
         };
         let names: Arc<[Arc<str>]> = self.scan.names.clone().into();
         let feed = self.feed(cut)?;
+        let name = names.first().cloned().unwrap_or_default();
         let mut decoder = Decoder::new(&self.gpu, &schema, plan, names, self.processor)?;
         (decoder.report.boundaries, decoder.report.checksums) = feed.ways();
         if self.processor == Processor::Cpu {
             decoder.report.checksums = "the host, or nobody if that was asked for".into();
         }
-        Ok(DeviceBatches {
+        let (arrow, report) = (decoder.plan().schema().clone(), decoder.report.clone());
+        let mut maker = Maker {
             feed: Some(feed),
             decoder,
+        };
+        let by = match self.ahead {
+            0 => By::Caller(Box::new(maker)),
+            ahead => By::Thread(Ahead::start(ahead, move |wanted| maker.make(wanted))?),
+        };
+        Ok(DeviceBatches {
+            by: Some(by),
+            name,
+            arrow,
             schema,
+            report,
             done: Done::default(),
         })
     }
@@ -219,7 +248,55 @@ impl DeviceScan {
     }
 }
 
-/// Batches of examples in the memory of a GPU, in order: an iterator that blocks its thread while bytes are read and kernels run.
+/// Makes batches.
+struct Maker {
+    /// `None`: there are no more records.
+    feed: Option<Box<dyn Feed>>,
+    decoder: Decoder,
+}
+
+/// What became of some records, and what ran where up to there; nothing is told of what failed before it began.
+struct Made {
+    done: Done,
+    report: Option<DeviceReport>,
+}
+
+impl From<Error> for Made {
+    fn from(error: Error) -> Self {
+        Made {
+            done: error.into(),
+            report: None,
+        }
+    }
+}
+
+impl Maker {
+    /// What becomes of the next records; `None` behind the last.
+    fn make(&mut self, wanted: Wanted<'_>) -> Option<Made> {
+        let taken = self.feed.as_mut()?.next(wanted);
+        let last = taken.last;
+        let done = self.decoder.decode(taken, wanted);
+        if last || done.error.is_some() {
+            self.feed = None;
+        }
+        Some(Made {
+            done,
+            report: Some(self.decoder.report.clone()),
+        })
+    }
+}
+
+/// Who makes batches.
+enum By {
+    /// The thread that takes them, as it does.
+    Caller(Box<Maker>),
+    Thread(Ahead<Made>),
+}
+
+/// Batches of examples in the memory of a GPU, in order: an iterator that blocks its thread while bytes are read and kernels run, unless
+/// that is [done ahead](DeviceScan::ahead). Dropping it ends that work as soon as the batch is made that is being made; batches that were taken
+/// stay.
+///
 /// In tasks, take them where your executor lets threads block (`spawn_blocking` of tokio).
 ///
 /// # Errors
@@ -228,17 +305,20 @@ impl DeviceScan {
 /// first; after it there are no more.
 #[must_use = "iterators do nothing unless used"]
 pub struct DeviceBatches {
-    /// `None`: there are no more records.
-    feed: Option<Box<dyn Feed>>,
-    decoder: Decoder,
+    /// `None`: there are no more.
+    by: Option<By>,
+    /// Of the file, or the first.
+    name: Arc<str>,
+    arrow: SchemaRef,
     schema: ExampleSchema,
+    report: DeviceReport,
     done: Done,
 }
 
 impl DeviceBatches {
     /// The schema of the columns of all batches.
     pub fn schema(&self) -> &SchemaRef {
-        self.decoder.plan().schema()
+        &self.arrow
     }
 
     /// The features that become columns and tensors: what was given, or what was inferred.
@@ -246,9 +326,9 @@ impl DeviceBatches {
         &self.schema
     }
 
-    /// What ran where so far, and why.
+    /// What ran where so far, and why: of the batches that were taken, and those that came of the same records.
     pub fn report(&self) -> &DeviceReport {
-        &self.decoder.report
+        &self.report
     }
 }
 
@@ -261,14 +341,21 @@ impl Iterator for DeviceBatches {
                 return Some(Ok(batch));
             }
             if let Some(error) = self.done.error.take() {
-                self.feed = None;
+                self.by = None;
                 return Some(Err(error));
             }
-            let taken = self.feed.as_mut()?.next();
-            if taken.last {
-                self.feed = None;
+            let made = match self.by.as_mut()? {
+                By::Caller(maker) => Ok(maker.make(&|| false)),
+                By::Thread(ahead) => ahead.take().map_err(|error| error.named(&self.name)),
+            };
+            let Some(made) = made.unwrap_or_else(|error| Some(error.into())) else {
+                self.by = None;
+                return None;
+            };
+            self.done = made.done;
+            if let Some(report) = made.report {
+                self.report = report;
             }
-            self.done = self.decoder.decode(taken);
         }
     }
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::feed::{Feed, Framed, Row, Taken};
+use super::ahead::Wanted;
+use super::feed::{Feed, Framed, Row, Taken, is_short};
 use crate::buffer::DeviceBytes;
 use crate::cuda::Device;
 use crate::cuda::example::Check;
@@ -249,10 +250,15 @@ impl Windows {
 }
 
 impl Feed for Windows {
-    fn next(&mut self) -> Taken {
+    fn next(&mut self, wanted: Wanted<'_>) -> Taken {
         while self.rows.is_empty() && !self.ended && self.error.is_none() {
             self.window = None;
             if let Err(error) = self.advance() {
+                // What has begun is gone through anew, from the first byte that was not.
+                if is_short(&error) && wanted() {
+                    self.gpu.trim();
+                    continue;
+                }
                 self.error = Some(error);
             }
         }
