@@ -31,6 +31,8 @@ mod messages;
 mod odd;
 #[path = "cuda/programs.rs"]
 mod programs;
+#[path = "tfrecord_gpu/streams.rs"]
+mod streams;
 #[allow(dead_code)]
 #[path = "cuda/support.rs"]
 mod support;

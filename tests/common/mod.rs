@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub(crate) mod alone;
+pub(crate) mod answered;
 #[cfg(target_os = "linux")]
 pub(crate) mod confined;
 pub(crate) mod corpus;

@@ -1,24 +1,18 @@
 //! Batches taken by a task.
 
-use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
 
 use feedwater::cuda::Device;
-use feedwater::parquet::{DeviceBatchStream, scan};
-use feedwater::{
-    Batch, Block, DeviceBatch, ErrorKind, MemoryReader, Pending, Processor, ReadInto, Reader,
-    ReaderExt, Result, Source, Ticket,
-};
+use feedwater::parquet::scan;
+use feedwater::{ErrorKind, MemoryReader, Processor, Result};
 use futures::{Stream, StreamExt};
 
+use crate::common::answered::polled;
 use crate::cuda::{STREAMS, nothing_left, session};
 use crate::faults::file;
 use crate::support::{by_host, joined, on_device, whole};
-
-/// Long enough for any machine; only a hang reaches it.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 #[test]
 fn a_stream_gives_what_the_iterator_gives() {
@@ -73,29 +67,16 @@ fn a_poll_waits_for_nothing_and_is_woken() {
     let session = session("lazy");
     {
         let gpu = Device::open(0).unwrap();
-        let desk = Arc::new(Desk::default());
-        let inner = MemoryReader::new(file.clone());
-        let reader = Arc::new(Held {
-            inner: inner.clone(),
-            desk: desk.clone(),
+        let reader = MemoryReader::new(file.clone());
+        let (_, batches, waits) = polled(reader, |reader| {
+            let scan = scan(reader).on_device(&gpu);
+            scan.processor(Processor::Gpu).stream()
         });
-        let scan = scan(reader).on_device(&gpu);
-        let mut stream = scan.processor(Processor::Gpu).stream();
-        let waker = Waker::from(desk.clone());
-        let (mut rows, mut pending) = (0, 0);
-        loop {
-            match poll(&mut stream, &waker) {
-                Poll::Ready(Some(batch)) => rows += batch.unwrap().num_rows(),
-                Poll::Ready(None) => break,
-                Poll::Pending => {
-                    pending += 1;
-                    desk.answer_until(pending, &inner);
-                }
-            }
-        }
+        let rows = batches.into_iter().map(|batch| batch.unwrap().num_rows());
+        let rows: usize = rows.sum();
         assert_eq!(rows, by_host(&file, &whole).unwrap().num_rows());
         // At least once for the footer and once for the rows.
-        assert!(pending >= 2, "{pending}");
+        assert!(waits >= 2, "{waits}");
     }
     nothing_left(&session);
 }
@@ -110,7 +91,8 @@ fn a_stream_that_is_dropped_ends_the_work() {
             let reader = Arc::new(MemoryReader::new(file.clone()));
             let mut stream = scan(reader).on_device(&gpu).stream();
             for _ in 0..polls {
-                let _ = poll(&mut stream, Waker::noop());
+                let mut cx = Context::from_waker(Waker::noop());
+                let _ = Pin::new(&mut stream).poll_next(&mut cx);
             }
             drop(stream);
             let reader = Arc::new(MemoryReader::new(file.clone()));
@@ -119,77 +101,4 @@ fn a_stream_that_is_dropped_ends_the_work() {
         }
     }
     nothing_left(&session);
-}
-
-fn poll(stream: &mut DeviceBatchStream, waker: &Waker) -> Poll<Option<Result<DeviceBatch>>> {
-    std::pin::Pin::new(stream).poll_next(&mut Context::from_waker(waker))
-}
-
-/// What a test waits for: that its task is woken, or that somebody asks for bytes.
-#[derive(Debug, Default)]
-struct Desk {
-    state: Mutex<State>,
-    news: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    wakes: usize,
-    asked: Vec<(Range<u64>, Ticket)>,
-}
-
-impl Desk {
-    /// Answers what is asked for, until the task was woken so often.
-    fn answer_until(&self, wakes: usize, bytes: &MemoryReader) {
-        let mut state = self.state.lock().unwrap();
-        while state.wakes < wakes {
-            let asked = std::mem::take(&mut state.asked);
-            if asked.is_empty() {
-                let (later, waited) = self.news.wait_timeout(state, PATIENCE).unwrap();
-                assert!(!waited.timed_out(), "nobody wakes the task");
-                state = later;
-                continue;
-            }
-            drop(state);
-            for (range, ticket) in asked {
-                let bytes = bytes.read(range).wait().unwrap();
-                ticket.finish(Ok(Block::Host(bytes)));
-            }
-            state = self.state.lock().unwrap();
-        }
-    }
-}
-
-impl Wake for Desk {
-    fn wake(self: Arc<Self>) {
-        self.state.lock().unwrap().wakes += 1;
-        self.news.notify_all();
-    }
-}
-
-/// A reader whose reads are answered by the test.
-#[derive(Debug)]
-struct Held {
-    inner: MemoryReader,
-    desk: Arc<Desk>,
-}
-
-impl Reader for Held {
-    fn source(&self) -> &Source {
-        self.inner.source()
-    }
-
-    fn submit(&self, batch: Batch) -> Pending {
-        let (started, _, pending) = batch.start(self.inner.source());
-        let reads = started
-            .into_iter()
-            .map(|(read, ticket)| (read.range, ticket));
-        self.desk.state.lock().unwrap().asked.extend(reads);
-        self.desk.news.notify_all();
-        pending
-    }
-
-    fn read_now(&self, _: &mut [ReadInto<'_>]) -> Result<()> {
-        panic!("a task does not read on its thread");
-    }
 }

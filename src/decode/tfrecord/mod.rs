@@ -31,7 +31,8 @@ mod write;
 pub use crate::format::tfrecord::frames::Frames;
 #[cfg(feature = "cuda")]
 pub use example::{
-    Boundaries, DeviceBatches, DeviceExamples, DeviceReport, DeviceScan, FeatureTensor, Share,
+    Boundaries, DeviceBatchStream, DeviceBatches, DeviceExamples, DeviceReport, DeviceScan,
+    FeatureTensor, Share,
 };
 pub use example::{
     DefaultValues, ExampleBatches, ExampleDecoder, ExampleEncoder, ExampleScan, ExampleSchema,

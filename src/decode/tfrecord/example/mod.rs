@@ -17,7 +17,8 @@ pub use decoder::ExampleDecoder;
 pub use encoder::ExampleEncoder;
 #[cfg(feature = "cuda")]
 pub use gpu::{
-    Boundaries, DeviceBatches, DeviceExamples, DeviceReport, DeviceScan, FeatureTensor, Share,
+    Boundaries, DeviceBatchStream, DeviceBatches, DeviceExamples, DeviceReport, DeviceScan,
+    FeatureTensor, Share,
 };
 pub use scan::{ExampleBatches, ExampleScan, ExampleStream, examples};
 pub use schema::{DefaultValues, ExampleSchema, Feature, ValueType};

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
 
 use crate::decode::tfrecord::example::pool::contained;
 use crate::decode::threads;
@@ -33,6 +34,8 @@ struct State<T> {
     ended: bool,
     /// Nobody takes any more.
     closed: bool,
+    /// Of the task that waits for the next one.
+    waker: Option<Waker>,
 }
 
 /// Whether something is wanted now that was being made ahead; see [`Ahead::start`].
@@ -54,6 +57,7 @@ impl<T: From<Error> + Send + 'static> Ahead<T> {
                 waiting: false,
                 ended: false,
                 closed: false,
+                waker: None,
             }),
             room: Condvar::new(),
             ready: Condvar::new(),
@@ -67,13 +71,13 @@ impl<T: From<Error> + Send + 'static> Ahead<T> {
         Ok(started)
     }
 
-    /// The next one, waited for; `None` after the last.
+    /// The next one, waited for, or `Pending` if a task can be woken; `None` after the last.
     ///
     /// # Errors
     /// [`ErrorKind::Forked`] in a child, which has no such thread.
-    pub(super) fn take(&mut self) -> Result<Option<T>> {
+    pub(super) fn take(&mut self, waker: Option<&Waker>) -> Poll<Result<Option<T>>> {
         if !self.generation.is_current() {
-            return Err(Error::new(ErrorKind::Forked));
+            return Poll::Ready(Err(Error::new(ErrorKind::Forked)));
         }
         let mut state = self.shared.lock();
         loop {
@@ -81,14 +85,20 @@ impl<T: From<Error> + Send + 'static> Ahead<T> {
                 state.waiting = false;
                 drop(state);
                 self.shared.room.notify_all();
-                return Ok(Some(made));
+                return Poll::Ready(Ok(Some(made)));
             }
             if state.ended {
-                return Ok(None);
+                return Poll::Ready(Ok(None));
             }
             if !state.waiting {
                 state.waiting = true;
                 self.shared.room.notify_all();
+            }
+            if let Some(waker) = waker {
+                let old = state.waker.replace(waker.clone());
+                drop(state);
+                drop(old);
+                return Poll::Pending;
             }
             let woken = self.shared.ready.wait(state);
             state = woken.unwrap_or_else(PoisonError::into_inner);
@@ -105,7 +115,7 @@ impl<T> Drop for Ahead<T> {
         }
         let mut state = self.shared.lock();
         state.closed = true;
-        let left = std::mem::take(&mut state.made);
+        let left = (std::mem::take(&mut state.made), state.waker.take());
         drop(state);
         self.shared.room.notify_all();
         drop(left);
@@ -163,8 +173,12 @@ impl<T: From<Error>> Shared<T> {
             state.ended = failed || made.is_none();
             let ended = state.ended;
             state.made.extend(made);
+            let waker = state.waker.take();
             drop(state);
             self.ready.notify_all();
+            if let Some(waker) = waker {
+                waker.wake();
+            }
             if ended {
                 return;
             }
@@ -192,6 +206,13 @@ mod tests {
         made.map(|made| made.0.unwrap())
     }
 
+    fn of(all: &mut Ahead<Made>) -> Option<Made> {
+        match all.take(None) {
+            Poll::Ready(made) => made.unwrap(),
+            Poll::Pending => panic!("without a task"),
+        }
+    }
+
     /// Numbers up to `end`, and what is told as each is begun.
     fn counted(ahead: usize, end: usize) -> (Ahead<Made>, Receiver<usize>) {
         let (begun, begins) = channel();
@@ -217,10 +238,10 @@ mod tests {
                     }
                 }
                 assert!(begins.try_recv().is_err(), "{ahead} {taken}");
-                assert_eq!(number(all.take().unwrap()), Some(taken));
+                assert_eq!(number(of(&mut all)), Some(taken));
             }
-            assert!(all.take().unwrap().is_none());
-            assert!(all.take().unwrap().is_none());
+            assert!(of(&mut all).is_none());
+            assert!(of(&mut all).is_none());
         }
     }
 
@@ -265,9 +286,9 @@ mod tests {
             }
         });
         let mut all: Ahead<Made> = all.unwrap();
-        assert_eq!(number(all.take().unwrap()), Some(1));
-        assert_eq!(number(all.take().unwrap()), Some(2));
-        assert!(all.take().unwrap().is_none());
+        assert_eq!(number(of(&mut all)), Some(1));
+        assert_eq!(number(of(&mut all)), Some(2));
+        assert!(of(&mut all).is_none());
         assert!(tries.load(Ordering::Relaxed) <= 1);
     }
 
@@ -282,10 +303,10 @@ mod tests {
             Some(Made(Ok(next)))
         });
         let mut all: Ahead<Made> = all.unwrap();
-        assert_eq!(number(all.take().unwrap()), Some(1));
-        assert_eq!(number(all.take().unwrap()), Some(2));
-        let panicked = all.take().unwrap().unwrap().0.unwrap_err();
+        assert_eq!(number(of(&mut all)), Some(1));
+        assert_eq!(number(of(&mut all)), Some(2));
+        let panicked = of(&mut all).unwrap().0.unwrap_err();
         assert!(matches!(panicked.kind(), ErrorKind::Panicked { .. }));
-        assert!(all.take().unwrap().is_none());
+        assert!(of(&mut all).is_none());
     }
 }

@@ -19,8 +19,10 @@ mod plan;
 mod report;
 mod rewrite;
 mod scan;
+mod stream;
 mod window;
 
 pub use output::{DeviceExamples, FeatureTensor};
 pub use report::{DeviceReport, Share};
 pub use scan::{Boundaries, DeviceBatches, DeviceScan};
+pub use stream::DeviceBatchStream;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::task::Poll;
 
 use arrow_schema::SchemaRef;
 
@@ -11,6 +12,7 @@ use super::feed::{Feed, Walked};
 use super::output::DeviceExamples;
 use super::plan::Plan;
 use super::report::DeviceReport;
+use super::stream::DeviceBatchStream;
 use super::window::{Way, Windows, start_of};
 use crate::cuda::example::Check;
 use crate::cuda::{Dense, Device};
@@ -87,8 +89,9 @@ impl ExampleScan {
     }
 }
 
-/// How examples become batches in the memory of a GPU. Made by [`ExampleScan::on_device`], run by [`batches`](Self::batches).
-#[must_use = "a scan does nothing before `batches`"]
+/// How examples become batches in the memory of a GPU. Made by [`ExampleScan::on_device`], run by [`batches`](Self::batches) or
+/// [`stream`](Self::stream).
+#[must_use = "a scan does nothing before `batches` or `stream`"]
 pub struct DeviceScan {
     scan: ExampleScan,
     gpu: Arc<Device>,
@@ -151,7 +154,36 @@ impl DeviceScan {
     /// # Errors
     /// As [`ExampleScan::batches`]; [`ErrorKind::InvalidOption`] for [tensors](Self::tensor) that there cannot be, windows of no
     /// bytes, and an [index](Self::index) of another length of the file, of a set, or of a file that is compressed.
-    pub fn batches(mut self) -> Result<DeviceBatches> {
+    pub fn batches(self) -> Result<DeviceBatches> {
+        let ahead = self.ahead;
+        let begun = self.begin()?;
+        let mut maker = begun.maker;
+        let (arrow, report) = (
+            maker.decoder.plan().schema().clone(),
+            maker.decoder.report.clone(),
+        );
+        let by = match ahead {
+            0 => By::Caller(Box::new(maker)),
+            ahead => By::Thread(Ahead::start(ahead, move |wanted| maker.make(wanted))?),
+        };
+        Ok(DeviceBatches {
+            by: Some(by),
+            name: begun.name,
+            arrow,
+            schema: begun.schema,
+            report,
+            done: Done::default(),
+        })
+    }
+
+    /// The same as a stream on any executor, which waits for nothing, neither file nor device: a thread does, also where nothing is to be
+    /// made [ahead](Self::ahead). Nothing begins before it is polled; errors of the start come first.
+    pub fn stream(self) -> DeviceBatchStream {
+        DeviceBatchStream::new(self)
+    }
+
+    /// Finds out what there is to do. Waits for the file.
+    pub(super) fn begin(mut self) -> Result<Begun> {
         self.scan.check()?;
         if self.window == 0 {
             return Err(invalid("windows of no bytes"));
@@ -169,29 +201,30 @@ impl DeviceScan {
         };
         let names: Arc<[Arc<str>]> = self.scan.names.clone().into();
         let feed = self.feed(cut)?;
-        let name = names.first().cloned().unwrap_or_default();
+        let name = self.name();
         let mut decoder = Decoder::new(&self.gpu, &schema, plan, names, self.processor)?;
         (decoder.report.boundaries, decoder.report.checksums) = feed.ways();
         if self.processor == Processor::Cpu {
             decoder.report.checksums = "the host, or nobody if that was asked for".into();
         }
-        let (arrow, report) = (decoder.plan().schema().clone(), decoder.report.clone());
-        let mut maker = Maker {
-            feed: Some(feed),
-            decoder,
-        };
-        let by = match self.ahead {
-            0 => By::Caller(Box::new(maker)),
-            ahead => By::Thread(Ahead::start(ahead, move |wanted| maker.make(wanted))?),
-        };
-        Ok(DeviceBatches {
-            by: Some(by),
+        Ok(Begun {
+            maker: Maker {
+                feed: Some(feed),
+                decoder,
+            },
             name,
-            arrow,
             schema,
-            report,
-            done: Done::default(),
         })
+    }
+
+    /// The file, or the first.
+    pub(super) fn name(&self) -> Arc<str> {
+        self.scan.names.first().cloned().unwrap_or_default()
+    }
+
+    /// How many batches are to be made before they are taken.
+    pub(super) fn made_ahead(&self) -> usize {
+        self.ahead
     }
 
     /// The schema of the first examples. They are read once more with the others.
@@ -248,17 +281,25 @@ impl DeviceScan {
     }
 }
 
+/// A scan whose start is over.
+pub(super) struct Begun {
+    pub(super) maker: Maker,
+    /// Of the file, or the first.
+    name: Arc<str>,
+    schema: ExampleSchema,
+}
+
 /// Makes batches.
-struct Maker {
+pub(super) struct Maker {
     /// `None`: there are no more records.
     feed: Option<Box<dyn Feed>>,
     decoder: Decoder,
 }
 
 /// What became of some records, and what ran where up to there; nothing is told of what failed before it began.
-struct Made {
-    done: Done,
-    report: Option<DeviceReport>,
+pub(super) struct Made {
+    pub(super) done: Done,
+    pub(super) report: Option<DeviceReport>,
 }
 
 impl From<Error> for Made {
@@ -272,7 +313,7 @@ impl From<Error> for Made {
 
 impl Maker {
     /// What becomes of the next records; `None` behind the last.
-    fn make(&mut self, wanted: Wanted<'_>) -> Option<Made> {
+    pub(super) fn make(&mut self, wanted: Wanted<'_>) -> Option<Made> {
         let taken = self.feed.as_mut()?.next(wanted);
         let last = taken.last;
         let done = self.decoder.decode(taken, wanted);
@@ -297,7 +338,7 @@ enum By {
 /// that is [done ahead](DeviceScan::ahead). Dropping it ends that work as soon as the batch is made that is being made; batches that were taken
 /// stay.
 ///
-/// In tasks, take them where your executor lets threads block (`spawn_blocking` of tokio).
+/// Tasks have [`DeviceScan::stream`].
 ///
 /// # Errors
 /// Those of [`ExampleBatches`](crate::tfrecord::ExampleBatches), word for word; [`OutOfMemory`](ErrorKind::OutOfMemory),
@@ -346,7 +387,10 @@ impl Iterator for DeviceBatches {
             }
             let made = match self.by.as_mut()? {
                 By::Caller(maker) => Ok(maker.make(&|| false)),
-                By::Thread(ahead) => ahead.take().map_err(|error| error.named(&self.name)),
+                By::Thread(ahead) => match ahead.take(None) {
+                    Poll::Ready(made) => made.map_err(|error| error.named(&self.name)),
+                    Poll::Pending => return None, // not without a task
+                },
             };
             let Some(made) = made.unwrap_or_else(|error| Some(error.into())) else {
                 self.by = None;
