@@ -40,6 +40,8 @@ mod support;
 mod tensors;
 #[path = "tfrecord_gpu/values.rs"]
 mod values;
+#[path = "tfrecord_gpu/waits.rs"]
+mod waits;
 #[allow(dead_code)]
 #[path = "tfrecord_example/wire.rs"]
 mod wire;

@@ -366,12 +366,18 @@ impl PerRow {
         self.source
     }
 
+    /// Its scales and biases, if it has some.
+    pub(super) fn numbers(&self) -> Option<(&[f32], &[f32])> {
+        let (_, scales, biases) = self.affine.as_ref()?;
+        Some((scales, biases))
+    }
+
     /// Bytes of a row.
     pub(super) fn row_bytes(&self) -> u64 {
         self.elements() * self.to.size()
     }
 
-    /// The part of a `TensorJob` that is the same for all rows (`kernels/example.cu`).
+    /// The part of a `Tensor` that is the same for all batches (`kernels/example.cu`).
     pub(super) fn describe(&self, job: &mut Words, scale: u64, bias: u64) {
         self.shape.iter().chain(&self.strides).for_each(|number| {
             job.u64(*number);
@@ -384,21 +390,6 @@ impl PerRow {
         job.u32(self.from.size() as u32);
         job.u32(self.from.number()).u32(self.to.number());
     }
-}
-
-/// Scales and biases on the device; 0 where there are none.
-pub(super) fn put_numbers(work: &mut Work<'_>, row: &PerRow) -> Result<(u64, u64)> {
-    let Some((_, scales, biases)) = &row.affine else {
-        return Ok((0, 0));
-    };
-    let mut put = |numbers: &[f32]| {
-        let mut words = Words::with_capacity(numbers.len() * 4)?;
-        numbers.iter().for_each(|number| {
-            words.f32(*number);
-        });
-        work.upload(words)
-    };
-    Ok((put(scales)?, put(biases)?))
 }
 
 /// What the kernel is told.

@@ -147,19 +147,19 @@ unsafe fn chain(work: &mut Work<'_>, candidates: u64, jump: u64, count: u64) -> 
 }
 
 /// Queues the check of records: that their headers have their lengths with the right checksum, and, with `verify_data`, that of
-/// their data. The number of the first one that is wrong will be at the address, or `u64::MAX`.
+/// their data. The number of the first one that is wrong will be at `bad`, if it is less than what is there.
 ///
 /// # Safety
 /// `count` records are at `records`, `bytes` of data in all, each with its header before it and its footer behind it, in memory that
-/// stays until the work is done.
+/// stays until the work is done; and a number is at `bad`.
 pub(super) unsafe fn check(
     work: &mut Work<'_>,
     records: u64,
     count: u64,
     bytes: u64,
     verify_data: bool,
-) -> Result<u64> {
-    let bad = work.filled(8, 0xff)?;
+    bad: u64,
+) -> Result<()> {
     let job = |counts: u64, firsts: u64, pieces: u64, room: u64, crcs: u64| {
         let mut job = Words::default();
         job.u64(records).u64(count).u64(counts).u64(firsts);
@@ -191,11 +191,9 @@ pub(super) unsafe fn check(
         // SAFETY: the pieces lie in the records, or are empty; a result for each record.
         unsafe { checksum::queue(work, Checksum::Crc32c, pieces, room, crcs)? };
     }
+    let compared = job(0, 0, 0, 0, crcs);
     // SAFETY: as above, with a checksum for each record.
-    unsafe {
-        work.launch(FRAMES, "frames_check", BLOCK, count, job(0, 0, 0, 0, crcs))?;
-    };
-    Ok(bad)
+    unsafe { work.launch(FRAMES, "frames_check", BLOCK, count, compared) }
 }
 
 /// Records as the kernels take them: addresses and lengths.

@@ -492,43 +492,65 @@ WIDE_KERNEL(example_emit)(const ExampleJob *job) {
     }
 }
 
-struct CopyJob {
+// The values of a feature.
+struct Copy {
     const u8 *ends;  // of the values in the output
     const u64 *addresses;
     u64 count;
-    u64 bytes;  // of the output
+    u64 bytes;  // of the output, at least one
     u8 *output;
-    u32 large;
+    u64 first;  // its first tile of the output among those of all
 };
-static_assert(sizeof(CopyJob) == 48);  // what is written there
+static_assert(sizeof(Copy) == 48);  // `COPY` there
 
-static __device__ u64 begin_of(const CopyJob *job, u64 index) {
-    return job->large ? ((const u64 *)job->ends)[index] : ((const u32 *)job->ends)[index];
+struct CopyJob {
+    const Copy *copies;
+    u64 count;
+    u64 tiles;
+    u32 large;
+    u32 unused;
+};
+static_assert(sizeof(CopyJob) == 32);  // what is written there
+
+static __device__ u64 begin_of(const Copy *copy, u32 large, u64 index) {
+    return large ? ((const u64 *)copy->ends)[index] : ((const u32 *)copy->ends)[index];
 }
 
-// Bytes of values beside each other: a block for each part of the output, so that one long value is the work of many.
+// Bytes of values beside each other, of all features: a block for each part of the output, so that one long value is the work of many.
 KERNEL(example_copy, COPY_THREADS)(const CopyJob *job) {
-    u64 tiles = (job->bytes + COPY_TILE - 1) / COPY_TILE;
-    for (u64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        u64 begin = tile * COPY_TILE, end = begin + COPY_TILE < job->bytes ? begin + COPY_TILE : job->bytes;
-        // The last value that begins at or before it.
+    u32 large = job->large;
+    for (u64 tile = blockIdx.x; tile < job->tiles; tile += gridDim.x) {
+        // The last one whose tiles begin at or before it.
         u64 low = 0, high = job->count;
         while (high - low > 1) {
             u64 middle = low + (high - low) / 2;
-            if (begin_of(job, middle) <= begin)
+            if (job->copies[middle].first <= tile)
                 low = middle;
             else
                 high = middle;
         }
-        u64 value = low, next = begin_of(job, value + 1);
+        const Copy *copy = &job->copies[low];
+        u64 begin = (tile - copy->first) * COPY_TILE, end = begin + COPY_TILE < copy->bytes ? begin + COPY_TILE : copy->bytes;
+        // The last value that begins at or before it.
+        low = 0;
+        high = copy->count;
+        while (high - low > 1) {
+            u64 middle = low + (high - low) / 2;
+            if (begin_of(copy, large, middle) <= begin)
+                low = middle;
+            else
+                high = middle;
+        }
+        u64 value = low, next = begin_of(copy, large, value + 1);
         for (u64 at = begin + threadIdx.x; at < end; at += COPY_THREADS) {
-            while (next <= at) next = begin_of(job, ++value + 1);
-            job->output[at] = byte(job->addresses[value] + (at - begin_of(job, value)));
+            while (next <= at) next = begin_of(copy, large, ++value + 1);
+            copy->output[at] = byte(copy->addresses[value] + (at - begin_of(copy, large, value)));
         }
     }
 }
 
-struct TensorJob {
+// The pixels of a feature.
+struct Tensor {
     const u64 *addresses;  // of the bytes of each record
     u64 count;             // of records
     u8 *output;
@@ -541,24 +563,34 @@ struct TensorJob {
     u32 from;
     u32 to;
 };
-static_assert(sizeof(TensorJob) == 104);  // the same, by `Dense::describe` in dense.rs
+static_assert(sizeof(Tensor) == 104);  // `TENSOR` there; the most of it by `PerRow::describe` in dense.rs
+
+struct TensorJob {
+    const Tensor *tensors;
+    u64 count;
+};
+static_assert(sizeof(TensorJob) == 16);  // what is written there
 
 KERNEL(example_tensor, THREADS)(const TensorJob *job) {
-    u64 each = job->shape[0] * job->shape[1] * job->shape[2], count = job->count * each;
-    for (u64 index = thread_number(); index < count; index += thread_count()) {
-        u64 record = index / each, rest = index % each;
-        u64 c = rest % job->shape[2];
-        rest /= job->shape[2];
-        u64 b = rest % job->shape[1], a = rest / job->shape[1];
-        const u8 *at = (const u8 *)job->addresses[record] + a * job->strides[0] + b * job->strides[1] +
-                       c * job->strides[2];
-        // They are at any address.
-        u32 bits = 0;
-        for (u32 i = 0; i < job->size; i++) bits |= (u32)at[i] << (8 * i);
-        float value = load((const u8 *)&bits, job->from);
-        u64 channel = job->channel == 0 ? a : job->channel == 1 ? b : c;
-        if (job->scale) value = value * job->scale[channel];
-        if (job->bias) value = value + job->bias[channel];
-        store(job->output, index, job->to, value);
+    for (u64 number = 0; number < job->count; number++) {
+        // A copy: else all of it is read again behind each store.
+        Tensor tensor = job->tensors[number];
+        u64 each = tensor.shape[0] * tensor.shape[1] * tensor.shape[2], count = tensor.count * each;
+        for (u64 index = thread_number(); index < count; index += thread_count()) {
+            u64 record = index / each, rest = index % each;
+            u64 c = rest % tensor.shape[2];
+            rest /= tensor.shape[2];
+            u64 b = rest % tensor.shape[1], a = rest / tensor.shape[1];
+            const u8 *at = (const u8 *)tensor.addresses[record] + a * tensor.strides[0] + b * tensor.strides[1] +
+                           c * tensor.strides[2];
+            // They are at any address.
+            u32 bits = 0;
+            for (u32 i = 0; i < tensor.size; i++) bits |= (u32)at[i] << (8 * i);
+            float value = load((const u8 *)&bits, tensor.from);
+            u64 channel = tensor.channel == 0 ? a : tensor.channel == 1 ? b : c;
+            if (tensor.scale) value = value * tensor.scale[channel];
+            if (tensor.bias) value = value + tensor.bias[channel];
+            store(tensor.output, index, tensor.to, value);
+        }
     }
 }

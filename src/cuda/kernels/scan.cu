@@ -14,9 +14,10 @@ struct ScanJob {
     u64 *sums;         // rows, each of `tiles` numbers
     u64 rows;
     u64 length;
-    u64 tiles;  // TILE numbers each; of a row
+    u64 tiles;   // TILE numbers each; of a row
+    u64 *totals;  // the sum of each row, once more; null: not wanted
 };
-static_assert(sizeof(ScanJob) == 48);  // what `rows` in scan.rs writes
+static_assert(sizeof(ScanJob) == 56);  // what `rows` in scan.rs writes
 
 static __device__ u64 load(const ScanJob *job, u64 row, u64 at) {
     return at < job->length ? job->input[row * job->length + at] : 0;
@@ -44,7 +45,9 @@ KERNEL(scan_sums, THREADS)(const ScanJob *job) {
             if (at < job->tiles) sums[at] = before + sum;
             before += total;
         }
-        if (threadIdx.x == 0) job->output[row * (job->length + 1) + job->length] = before;
+        if (threadIdx.x != 0) continue;
+        job->output[row * (job->length + 1) + job->length] = before;
+        if (job->totals) job->totals[row] = before;
     }
 }
 
