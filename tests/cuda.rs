@@ -28,6 +28,8 @@ mod few_blocks;
 mod fork;
 #[path = "cuda/hostile.rs"]
 mod hostile;
+#[path = "cuda/kept.rs"]
+mod kept;
 #[path = "cuda/kernels.rs"]
 mod kernels;
 #[path = "cuda/levels.rs"]

@@ -29,6 +29,10 @@ pub struct DeviceOptions {
     /// Bytes that are taken from the driver at a time. Buffers up to a quarter of it are parts of such a chunk; larger ones are
     /// allocations of their own. Default 64 MiB.
     pub chunk: u64,
+    /// Most bytes of chunks and allocations that are kept for the next buffers while nobody uses them: the driver waits for all that the
+    /// device does when it gives or takes one. They go back when there is no memory for something else of this device's, and by
+    /// [`Device::trim`]; one empty chunk is kept in any case. Default: an eighth of what the device has.
+    pub keep: Option<u64>,
     /// Least bytes of a block of the pinned ring. Default 4 MiB: a [staging block](crate::StagingOptions::block).
     pub pinned_block: usize,
     /// Most bytes of the pinned ring; blocks are pinned when first needed, and stay. Default 64 MiB. When all are in use, or the system
@@ -52,6 +56,7 @@ impl Default for DeviceOptions {
         DeviceOptions {
             memory: None,
             chunk: 64 << 20,
+            keep: None,
             pinned_block: 4 << 20,
             pinned: 64 << 20,
             pool_keep: 256 << 20,
@@ -74,6 +79,13 @@ impl DeviceOptions {
     #[must_use]
     pub fn chunk(mut self, bytes: u64) -> Self {
         self.chunk = bytes;
+        self
+    }
+
+    /// Sets [`keep`](Self::keep), in bytes.
+    #[must_use]
+    pub fn keep(mut self, most: u64) -> Self {
+        self.keep = Some(most);
         self
     }
 
@@ -133,6 +145,7 @@ impl DeviceOptions {
             // A chunk of whole pages, so that its parts can begin at pages.
             chunk: self.chunk.clamp(1 << 16, 1 << 40).next_multiple_of(1 << 16),
             pool_keep: self.pool_keep,
+            keep: self.keep.unwrap_or(most / 8),
             guard: self.guard,
         };
         Ok(Arc::new(Device {
