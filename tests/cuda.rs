@@ -54,6 +54,8 @@ mod reads;
 mod select;
 #[path = "cuda/select_counts.rs"]
 mod select_counts;
+#[path = "cuda/staged.rs"]
+mod staged;
 #[path = "cuda/support.rs"]
 mod support;
 #[path = "cuda/weights.rs"]

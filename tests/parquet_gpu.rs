@@ -42,6 +42,8 @@ mod same_files;
 mod scans;
 #[path = "parquet_gpu/selected.rs"]
 mod selected;
+#[path = "parquet_gpu/staged.rs"]
+mod staged;
 #[path = "parquet_gpu/strings.rs"]
 mod strings;
 #[path = "parquet_gpu/support.rs"]

@@ -19,6 +19,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// Blocks of a launch at most. Kernels go on where more are needed, so this bounds what a launch costs, and nothing else.
 const BLOCKS: u32 = 1 << 16;
 
+/// Bytes of a piece that is copied from the host, however small the blocks of the ring are.
+const LEAST_PIECE: usize = 4096;
+
 /// How a [`Device`] uses memory; the default is right for most.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -35,8 +38,9 @@ pub struct DeviceOptions {
     pub keep: Option<u64>,
     /// Least bytes of a block of the pinned ring. Default 4 MiB: a [staging block](crate::StagingOptions::block).
     pub pinned_block: usize,
-    /// Most bytes of the pinned ring; blocks are pinned when first needed, and stay. Default 64 MiB. When all are in use, or the system
-    /// refuses to pin, blocks of ordinary memory serve.
+    /// Most bytes of the pinned ring; blocks are pinned when first needed, and stay. Default 192 MiB: two row groups at a time that 16
+    /// threads each decompress have a block for each thread, and some that are copied. When all are in use, or the system refuses to
+    /// pin, blocks of ordinary memory serve.
     pub pinned: usize,
     /// Bytes that the stream-ordered pool keeps while nobody uses them, until there is no memory for something else, or
     /// [`Device::trim`]. Default 256 MiB.
@@ -58,7 +62,7 @@ impl Default for DeviceOptions {
             chunk: 64 << 20,
             keep: None,
             pinned_block: 4 << 20,
-            pinned: 64 << 20,
+            pinned: 192 << 20,
             pool_keep: 256 << 20,
             guard: Guard::None,
             tensor_sums: false,
@@ -284,6 +288,17 @@ impl Device {
     pub fn pinned(&self, len: usize) -> Result<BlockMut> {
         self.context.check()?;
         self.ring.take(len)
+    }
+
+    /// The same, if the ring has one.
+    pub(super) fn pinned_now(&self, len: usize) -> Result<Option<BlockMut>> {
+        self.context.check()?;
+        Ok(self.ring.take_pinned(len))
+    }
+
+    /// Bytes that are copied from the host at once, at most: a block of the ring.
+    pub(crate) fn piece(&self) -> usize {
+        self.ring.block().max(LEAST_PIECE)
     }
 
     /// A new stream.
