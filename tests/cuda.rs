@@ -30,6 +30,8 @@ mod few_blocks;
 mod fork;
 #[path = "cuda/hostile.rs"]
 mod hostile;
+#[path = "cuda/kept.rs"]
+mod kept;
 #[path = "cuda/kernels.rs"]
 mod kernels;
 #[path = "cuda/levels.rs"]
@@ -54,6 +56,8 @@ mod reads;
 mod select;
 #[path = "cuda/select_counts.rs"]
 mod select_counts;
+#[path = "cuda/staged.rs"]
+mod staged;
 #[path = "cuda/support.rs"]
 mod support;
 #[path = "cuda/weights.rs"]

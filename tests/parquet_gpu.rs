@@ -44,6 +44,8 @@ mod same_files;
 mod scans;
 #[path = "parquet_gpu/selected.rs"]
 mod selected;
+#[path = "parquet_gpu/staged.rs"]
+mod staged;
 #[path = "parquet_gpu/streams.rs"]
 mod streams;
 #[path = "parquet_gpu/strings.rs"]

@@ -1,6 +1,7 @@
 //! Where memory of a device comes from, and when it goes back: chunks with parts, allocations, a stream-ordered pool.
 #![allow(unsafe_code)]
 
+use std::collections::VecDeque;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,7 @@ use super::memory::{DeviceBuffer, GAP, Guard, Home};
 use super::pool::StreamPool;
 use super::spans::Spans;
 use super::stream::{Event, Stream};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 const PATTERN: u8 = 0xfb;
 
@@ -44,6 +45,8 @@ pub(super) struct Bounds {
     pub(super) chunk: u64,
     /// Bytes that the pool keeps.
     pub(super) pool_keep: u64,
+    /// Bytes of chunks and allocations that are kept while nobody has them.
+    pub(super) keep: u64,
     pub(super) guard: Guard,
 }
 
@@ -52,6 +55,8 @@ struct State {
     chunks: Vec<Chunk>,
     /// Given back and still in use by the device.
     late: Vec<Late>,
+    /// Allocations that nobody has, for the next large buffers; the one that was given back first is in front.
+    kept: VecDeque<Kept>,
 }
 
 struct Chunk {
@@ -63,6 +68,13 @@ struct Chunk {
 struct Late {
     address: CUdeviceptr,
     len: u64,
+    uses: Vec<Event>,
+}
+
+/// An allocation that the device may still use.
+struct Kept {
+    base: CUdeviceptr,
+    whole: u64,
     uses: Vec<Event>,
 }
 
@@ -170,13 +182,8 @@ impl Arena {
         let Some(pool) = pooled.then(|| self.stream_pool()).transpose()?.flatten() else {
             return self.allocate_for(stream, len);
         };
-        let address = self.take_in(stream, &pool, taken).or_else(|error| {
-            if self.context.is_lost() {
-                return Err(error);
-            }
-            self.trim();
-            self.take_in(stream, &pool, taken)
-        })?;
+        let take = || self.take_in(stream, &pool, taken);
+        let address = take().or_else(|error| self.once_trimmed(error, take))?;
         let mut buffer = self.buffer(Home::Pool { _pool: pool }, address, len, taken);
         buffer.stream = Some(stream.clone());
         // Other streams, such as that of reads, wait until it is there.
@@ -248,10 +255,7 @@ impl Arena {
         self.held
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .map(drop)
-            .map_err(|_| {
-                self.context
-                    .out_of_memory(bytes as usize, self.bounds.memory)
-            })
+            .map_err(|_| self.too_much(bytes))
     }
 
     /// Asks the driver.
@@ -291,13 +295,52 @@ impl Arena {
         Ok((self.take(whole)?, whole))
     }
 
+    /// An allocation that nobody else has, and that the device does not use: one that was kept, or a new one. The driver waits for all that
+    /// the device does when it gives or takes one, so that the first is much better.
     fn own(&self, len: u64, align: u64) -> Result<(CUdeviceptr, u64)> {
-        self.take_aligned(len, align).or_else(|error| {
+        // What is given back in turn is about as long; more than that would be wasted.
+        let near = |kept: &Kept| kept.whole - len <= len / 4 + align;
+        let done = |kept: &Kept| near(kept) && are_done(&kept.uses);
+        let kept = self.lock().again(len, align, done);
+        if let Some(kept) = kept {
+            return Ok((kept.base, kept.whole));
+        }
+        let take = || self.take_aligned(len, align);
+        take().or_else(|error| {
             if self.context.is_lost() {
                 return Err(error);
             }
-            self.trim();
-            self.take_aligned(len, align)
+            // What the device is about to be done with serves.
+            let late = self.lock().again(len, align, |_| true);
+            if let Some(kept) = late {
+                if wait_for(&kept.uses) {
+                    return Ok((kept.base, kept.whole));
+                }
+                // `cuMemFree` waits.
+                self.free(kept.base, kept.whole);
+            }
+            self.once_trimmed(error, take)
+        })
+    }
+
+    /// Takes memory when all that nobody uses was given to the driver. Nobody else gives something back between the two.
+    fn once_trimmed<T>(&self, error: Error, take: impl Fn() -> Result<T>) -> Result<T> {
+        if self.context.is_lost() {
+            return Err(error);
+        }
+        let taken = {
+            let mut state = self.lock();
+            self.empty(&mut state);
+            take()
+        };
+        taken.or_else(|error| {
+            if self.context.is_lost() {
+                return Err(error);
+            }
+            self.trim_pool();
+            let mut state = self.lock();
+            self.empty(&mut state);
+            take()
         })
     }
 
@@ -313,9 +356,13 @@ impl Arena {
             Err(error) if self.context.is_lost() => return Err(error),
             Err(_) => {
                 // What nobody uses any more goes, or what the device is about to be done with serves.
-                self.empty(&mut state);
+                let freed = self.empty(&mut state);
                 if let Some(address) = state.take(len) {
                     return Ok(address);
+                }
+                if freed && let Ok(address) = self.take(chunk) {
+                    state.add(address, chunk);
+                    return state.take(len).ok_or_else(|| self.too_much(len));
                 }
                 let (base, whole) = self.take_aligned(len, align_of(len)).or_else(|error| {
                     if self.context.is_lost() {
@@ -327,9 +374,11 @@ impl Arena {
                 state.add(base, whole);
             }
         }
-        state
-            .take(len)
-            .ok_or_else(|| self.context.out_of_memory(len as usize, self.bounds.memory))
+        state.take(len).ok_or_else(|| self.too_much(len))
+    }
+
+    fn too_much(&self, len: u64) -> Error {
+        self.context.out_of_memory(len as usize, self.bounds.memory)
     }
 
     /// Gives back what nobody uses; waits for what the device still uses.
@@ -351,7 +400,8 @@ impl Arena {
         }
     }
 
-    fn empty(&self, state: &mut State) {
+    /// Gives to the driver what nobody has, after its last use; whether there was something.
+    fn empty(&self, state: &mut State) -> bool {
         for late in std::mem::take(&mut state.late) {
             if wait_for(&late.uses) {
                 state.give(late.address, late.len);
@@ -359,13 +409,22 @@ impl Arena {
                 state.late.push(late);
             }
         }
+        let kept = std::mem::take(&mut state.kept);
+        let mut freed = !kept.is_empty();
+        for kept in kept {
+            // If a wait fails, `cuMemFree` waits.
+            let _ = wait_for(&kept.uses);
+            self.free(kept.base, kept.whole);
+        }
         let (free, used) = std::mem::take(&mut state.chunks)
             .into_iter()
             .partition::<Vec<_>, _>(|chunk| chunk.spans.is_free());
         state.chunks = used;
+        freed |= !free.is_empty();
         for chunk in free {
             self.free(chunk.address, chunk.len);
         }
+        freed
     }
 
     /// Takes back what the device is done with by now.
@@ -408,6 +467,13 @@ impl Arena {
             }
         }
         if let Home::Own { base, whole } = buffer.home {
+            let marked = !buffer.unmarked.load(Ordering::Relaxed) && !self.context.is_lost();
+            if marked && self.bounds.guard != Guard::Separate && whole <= self.bounds.keep {
+                self.check_gap(buffer, &uses);
+                let mut state = self.lock();
+                state.kept.push_back(Kept { base, whole, uses });
+                return self.shrink(state);
+            }
             // If a wait fails, `cuMemFree` waits.
             let _ = wait_for(&uses);
             self.check_gap(buffer, &[]);
@@ -426,14 +492,17 @@ impl Arena {
         } else {
             state.late.push(Late { address, len, uses });
         }
-        // One empty chunk is kept for the next buffer; more are not worth their memory.
-        let empty = |chunk: &Chunk| chunk.spans.is_free();
-        if state.chunks.iter().filter(|chunk| empty(chunk)).count() > 1
-            && let Some(at) = state.chunks.iter().rposition(empty)
-        {
-            let chunk = state.chunks.swap_remove(at);
-            drop(state);
-            self.free(chunk.address, chunk.len);
+        self.shrink(state);
+    }
+
+    /// Gives to the driver what is more than may be kept, and one empty chunk.
+    fn shrink(&self, mut state: MutexGuard<'_, State>) {
+        let more: Vec<_> = std::iter::from_fn(|| state.excess(self.bounds.keep)).collect();
+        drop(state);
+        for kept in more {
+            // If a wait fails, `cuMemFree` waits.
+            let _ = wait_for(&kept.uses);
+            self.free(kept.base, kept.whole);
         }
     }
 
@@ -510,6 +579,10 @@ impl Drop for Arena {
             // If a wait fails, `cuMemFree` waits.
             let _ = wait_for(&late.uses);
         }
+        for kept in state.kept {
+            let _ = wait_for(&kept.uses);
+            self.free(kept.base, kept.whole);
+        }
         for chunk in state.chunks {
             self.free(chunk.address, chunk.len);
         }
@@ -535,5 +608,39 @@ impl State {
             len,
             spans: Spans::new(address, len),
         });
+    }
+
+    /// The shortest of the allocations that were kept which has `len` bytes from a multiple of `align` on, and is `good`.
+    fn again(&mut self, len: u64, align: u64, good: impl Fn(&Kept) -> bool) -> Option<Kept> {
+        let fits = |kept: &Kept| {
+            let begin = kept.base.next_multiple_of(align);
+            begin - kept.base + len <= kept.whole && good(kept)
+        };
+        let fitting = self.kept.iter().enumerate().filter(|(_, kept)| fits(kept));
+        let (at, _) = fitting.min_by_key(|(_, kept)| kept.whole)?;
+        self.kept.remove(at)
+    }
+
+    /// Takes out what nobody has, while that is more than `keep` bytes, but for one chunk.
+    fn excess(&mut self, keep: u64) -> Option<Kept> {
+        let empty = |chunk: &Chunk| chunk.spans.is_free();
+        let chunks = self.chunks.iter().filter(|chunk| empty(chunk));
+        let (count, bytes) = chunks.fold((0, 0), |(count, bytes), chunk| {
+            (count + 1, bytes + chunk.len)
+        });
+        let kept: u64 = self.kept.iter().map(|kept| kept.whole).sum();
+        if bytes + kept <= keep {
+            return None;
+        }
+        if let Some(kept) = self.kept.pop_front() {
+            return Some(kept);
+        }
+        let at = self.chunks.iter().rposition(empty).filter(|_| count > 1)?;
+        let Chunk { address, len, .. } = self.chunks.swap_remove(at);
+        Some(Kept {
+            base: address,
+            whole: len,
+            uses: Vec::new(),
+        })
     }
 }

@@ -19,6 +19,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// Blocks of a launch at most. Kernels go on where more are needed, so this bounds what a launch costs, and nothing else.
 const BLOCKS: u32 = 1 << 16;
 
+/// Bytes of a piece that is copied from the host, however small the blocks of the ring are.
+const LEAST_PIECE: usize = 4096;
+
 /// How a [`Device`] uses memory; the default is right for most.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -29,10 +32,15 @@ pub struct DeviceOptions {
     /// Bytes that are taken from the driver at a time. Buffers up to a quarter of it are parts of such a chunk; larger ones are
     /// allocations of their own. Default 64 MiB.
     pub chunk: u64,
+    /// Most bytes of chunks and allocations that are kept for the next buffers while nobody uses them: the driver waits for all that the
+    /// device does when it gives or takes one. They go back when there is no memory for something else of this device's, and by
+    /// [`Device::trim`]; one empty chunk is kept in any case. Default: an eighth of what the device has.
+    pub keep: Option<u64>,
     /// Least bytes of a block of the pinned ring. Default 4 MiB: a [staging block](crate::StagingOptions::block).
     pub pinned_block: usize,
-    /// Most bytes of the pinned ring; blocks are pinned when first needed, and stay. Default 64 MiB. When all are in use, or the system
-    /// refuses to pin, blocks of ordinary memory serve.
+    /// Most bytes of the pinned ring; blocks are pinned when first needed, and stay. Default 192 MiB: two row groups at a time that 16
+    /// threads each decompress have a block for each thread, and some that are copied. When all are in use, or the system refuses to
+    /// pin, blocks of ordinary memory serve.
     pub pinned: usize,
     /// Bytes that the stream-ordered pool keeps while nobody uses them, until there is no memory for something else, or
     /// [`Device::trim`]. Default 256 MiB.
@@ -52,8 +60,9 @@ impl Default for DeviceOptions {
         DeviceOptions {
             memory: None,
             chunk: 64 << 20,
+            keep: None,
             pinned_block: 4 << 20,
-            pinned: 64 << 20,
+            pinned: 192 << 20,
             pool_keep: 256 << 20,
             guard: Guard::None,
             tensor_sums: false,
@@ -74,6 +83,13 @@ impl DeviceOptions {
     #[must_use]
     pub fn chunk(mut self, bytes: u64) -> Self {
         self.chunk = bytes;
+        self
+    }
+
+    /// Sets [`keep`](Self::keep), in bytes.
+    #[must_use]
+    pub fn keep(mut self, most: u64) -> Self {
+        self.keep = Some(most);
         self
     }
 
@@ -133,6 +149,7 @@ impl DeviceOptions {
             // A chunk of whole pages, so that its parts can begin at pages.
             chunk: self.chunk.clamp(1 << 16, 1 << 40).next_multiple_of(1 << 16),
             pool_keep: self.pool_keep,
+            keep: self.keep.unwrap_or(most / 8),
             guard: self.guard,
         };
         Ok(Arc::new(Device {
@@ -274,6 +291,17 @@ impl Device {
     pub fn pinned(&self, len: usize) -> Result<BlockMut> {
         self.context.check()?;
         self.ring.take(len)
+    }
+
+    /// The same, if the ring has one.
+    pub(super) fn pinned_now(&self, len: usize) -> Result<Option<BlockMut>> {
+        self.context.check()?;
+        Ok(self.ring.take_pinned(len))
+    }
+
+    /// Bytes that are copied from the host at once, at most: a block of the ring.
+    pub(crate) fn piece(&self) -> usize {
+        self.ring.block().max(LEAST_PIECE)
     }
 
     /// A new stream.

@@ -1,7 +1,6 @@
 //! Copies of many pieces of host memory into one buffer of a device, by several threads, and pages that are decompressed into it there.
 #![allow(unsafe_code)]
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,12 +9,10 @@ use super::decompress::{self, Body, Checks, Sums};
 use super::device::Device;
 use super::launch::Work;
 use super::memory::DeviceBuffer;
-use super::stream::{Event, Stream};
+use super::stream::Stream;
+use super::underway::UnderWay;
 use crate::buffer::{BlockMut, DeviceBytes};
 use crate::error::{Error, ErrorKind, Result};
-
-/// Pieces that are copied at once, at most: so many blocks of the pinned ring it holds. Who wants another one waits for the first.
-const UNDER_WAY: usize = 6;
 
 /// A buffer of a device that is filled from host memory, piece by piece.
 ///
@@ -30,19 +27,18 @@ pub(crate) struct Filling {
     buffer: Option<DeviceBuffer>,
     /// What is compressed; `None` only when it is dropped.
     stored: Option<DeviceBuffer>,
+    copies: UnderWay,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    copies: VecDeque<(Stage, Event)>,
     /// Bytes of the buffer that have a content, and of the second one.
     sent: usize,
     stored: usize,
-    /// That a copy may be under way of which there is no mark.
-    unmarked: bool,
-    /// Pieces that were sent, and how many of them kernels were queued behind.
+    /// Pieces that were begun to be sent, those of which the copy was queued, and how many kernels were queued behind.
     sends: usize,
+    queued: usize,
     seen: usize,
     /// That all that was queued in the stream is over.
     is_over: bool,
@@ -94,35 +90,18 @@ impl Filling {
             stored: Some(gpu.arena().allocate_for(stream, stored)?),
             gpu: gpu.clone(),
             stream: stream.clone(),
+            copies: UnderWay::default(),
             state: Mutex::default(),
         })
     }
 
-    /// Memory for a piece of `len` bytes. Waits for a copy if many are under way.
+    /// Memory for a piece of `len` bytes. Waits for a copy if many are under way, or if the pinned ring has no other block.
     ///
     /// # Errors
     /// As [`Device::pinned`]; those of a copy that failed.
     pub(crate) fn stage(&self, len: usize) -> Result<Stage> {
-        let done = {
-            let mut state = self.lock();
-            match state.copies.len() >= UNDER_WAY {
-                true => state.copies.pop_front(),
-                false => None,
-            }
-        };
-        if let Some((stage, event)) = done
-            && let Err(error) = event.synchronize()
-        {
-            // The device may still read it.
-            let mut state = self.lock();
-            state.unmarked = true;
-            state.copies.push_front((stage, event));
-            return Err(error);
-        }
-        Ok(Stage {
-            block: self.gpu.pinned(len)?,
-            len,
-        })
+        let block = self.copies.block(&self.gpu, len)?;
+        Ok(Stage { block, len })
     }
 
     /// Copies a piece to the bytes from `at` on. Does not wait.
@@ -144,40 +123,28 @@ impl Filling {
             let wanted = (at as u64).saturating_add(stage.len as u64);
             return Err(Error::new(ErrorKind::DestinationTooSmall { room, wanted }).by("cuda"));
         };
-        let mut state = self.lock();
-        state.sends += 1;
-        state.is_over = false;
         if len == 0 {
             return Ok(());
         }
-        let (target, from) = (buffer.address() + at as u64, stage.bytes().as_ptr().cast());
-        let stream = self.stream.handle();
-        // SAFETY: both sides have `len` bytes, and stay until the copy is done: the piece in `state`, the buffers as they are dropped
-        // after a wait.
-        let queued = self
-            .gpu
-            .context()
-            .call(|driver| unsafe { driver.cuMemcpyHtoDAsync_v2(target, from, len, stream) });
-        match queued.and_then(|()| self.stream.record()) {
-            Ok(event) => {
-                state.copies.push_back((stage, event));
-                match to {
-                    To::Buffer => state.sent += len,
-                    To::Again => {}
-                    To::Stored => state.stored += len,
-                }
-                Ok(())
-            }
-            Err(error) => {
-                // It may have been queued all the same.
-                drop(state);
-                if !self.stream.is_over() {
-                    std::mem::forget(stage);
-                    self.lock().unmarked = true;
-                }
-                Err(error)
-            }
+        {
+            let mut state = self.lock();
+            state.sends += 1;
+            state.is_over = false;
         }
+        let (mut block, target) = (stage.block, buffer.address() + at as u64);
+        // SAFETY: as many bytes have a value, as `Stage::bytes` says. The buffer has them from there on, and is dropped after a wait.
+        unsafe {
+            block.advance(len);
+            self.copies.copy(&self.stream, block, target)?;
+        }
+        let mut state = self.lock();
+        state.queued += 1;
+        match to {
+            To::Buffer => state.sent += len,
+            To::Again => {}
+            To::Stored => state.stored += len,
+        }
+        Ok(())
     }
 
     /// Work behind what was copied.
@@ -253,7 +220,7 @@ impl Filling {
             if state.sent as u64 != len {
                 return Err(abandoned());
             }
-            state.seen = state.sends;
+            state.seen = state.queued;
         }
         work.again();
         // SAFETY: the buffer has so many bytes, all of which have a content, and stays until the work is done, as it is given back in its
@@ -271,8 +238,9 @@ impl Filling {
     pub(crate) fn end(&self, work: Work<'_>) -> Result<()> {
         work.end()?;
         let mut state = self.lock();
-        if state.seen == state.sends && !state.unmarked {
-            state.copies.clear();
+        // All copies were queued before what was waited for.
+        if state.seen == state.sends {
+            self.copies.are_over();
             state.is_over = true;
         }
         Ok(())
@@ -285,11 +253,8 @@ impl Filling {
     #[cfg_attr(not(feature = "testing"), allow(dead_code))]
     pub(crate) fn finish(mut self) -> Result<DeviceBytes> {
         self.stream.synchronize()?;
-        let sent = {
-            let mut state = self.lock();
-            state.copies.clear();
-            state.sent
-        };
+        self.copies.are_over();
+        let sent = self.lock().sent;
         let buffer = self.buffer.take();
         let buffer = buffer.filter(|buffer| buffer.len() == sent);
         let mut buffer = buffer.ok_or_else(abandoned)?;
@@ -324,12 +289,14 @@ impl Drop for Filling {
             let buffers = self.buffer.iter_mut().chain(&mut self.stored);
             buffers.for_each(DeviceBuffer::settle);
         }
-        if state.copies.is_empty() && !state.unmarked {
+        if self.copies.is_empty() {
             return;
         }
         // What a lost device has queued it does not do any more.
-        if !self.stream.is_over() {
-            std::mem::forget((state.copies, self.buffer.take(), self.stored.take()));
+        if self.stream.is_over() {
+            self.copies.are_over();
+        } else {
+            std::mem::forget((self.buffer.take(), self.stored.take()));
         }
     }
 }

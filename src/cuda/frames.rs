@@ -118,19 +118,20 @@ impl Device {
 /// `count` candidates are at `candidates`, and at `jump` as many numbers of those that follow them; not zero.
 unsafe fn chain(work: &mut Work<'_>, candidates: u64, jump: u64, count: u64) -> Result<(u64, u64)> {
     let bytes = bytes_of(count, 8)?;
-    let mut marks = work.filled(bytes, 0)?;
+    let (mut marks, mut after) = (work.filled(bytes, 0)?, work.scratch(bytes)?);
     // SAFETY: its first byte; numbers are little-endian.
     unsafe { work.fill(marks, 1, 1)? };
     let (mut from, mut to) = (jump, work.scratch(bytes)?);
     let mut reach = 1;
     while reach < count {
-        let after = work.filled(bytes, 0)?;
+        // SAFETY: so many bytes, which this work has; who read them was queued before.
+        unsafe { work.fill(after, 0, bytes)? };
         let mut job = Words::default();
         job.u64(from).u64(marks).u64(to).u64(after).u64(count);
         // SAFETY: the job is a `JumpJob` of `count` numbers each; the ones that are read were written by launches before.
         unsafe { work.launch(FRAMES, "frames_jump", BLOCK, count, job)? };
         std::mem::swap(&mut from, &mut to);
-        marks = after;
+        std::mem::swap(&mut marks, &mut after);
         reach *= 2;
     }
     // SAFETY: `count` marks, each 0 or 1.

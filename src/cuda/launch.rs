@@ -4,18 +4,13 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use bytes::Bytes;
-
 use super::device::Device;
 use super::memory::DeviceBuffer;
 use super::modules::Family;
 use super::stream::Stream;
+use super::underway::UnderWay;
 use crate::buffer::{BlockMut, DeviceBytes, HostMemory};
 use crate::error::{Error, ErrorKind, Result};
-
-/// Bytes of a block for what is copied to the device.
-#[cfg_attr(not(any(feature = "parquet", feature = "tfrecord")), allow(dead_code))]
-const STAGE: usize = 4 << 20;
 
 /// A parameter of a kernel: words in the order and with the alignment of the structure in its source.
 #[derive(Debug, Default)]
@@ -95,8 +90,7 @@ pub(crate) struct Work<'a> {
     stream: &'a Stream,
     /// What the device copies from.
     words: Vec<Words>,
-    #[cfg_attr(not(any(feature = "parquet", feature = "tfrecord")), allow(dead_code))]
-    pinned: Vec<Bytes>,
+    copies: UnderWay,
     buffers: Vec<DeviceBuffer>,
     /// What it reads. The caller holds it until the call returns; the work may go on after that, where it could not be waited for.
     read: Vec<DeviceBytes>,
@@ -131,7 +125,7 @@ impl<'a> Work<'a> {
             device,
             stream,
             words: Vec::new(),
-            pinned: Vec::new(),
+            copies: UnderWay::default(),
             buffers: Vec::new(),
             read: Vec::new(),
             rides: Vec::new(),
@@ -206,20 +200,21 @@ impl<'a> Work<'a> {
     }
 
     /// Copies bytes of the host, one part behind the other, to the memory from `address` on. They are taken over before this returns, by
-    /// blocks of the pinned ring, which are kept until the work is done.
+    /// blocks of the pinned ring, each of which is used again once it is copied: where there are more bytes than a few blocks have, the
+    /// caller waits for the first of them.
     ///
     /// # Safety
     /// As many bytes are there, on this device, which nobody else uses before the work is done.
-    #[cfg_attr(not(any(feature = "parquet", feature = "tfrecord")), allow(dead_code))]
     pub(super) unsafe fn stage(&mut self, parts: &[&[u8]], address: u64) -> Result<()> {
         let mut left: usize = parts.iter().map(|part| part.len()).sum();
         let (mut at, mut block): (_, Option<BlockMut>) = (address, None);
+        let most = self.device.piece();
         for part in parts {
             let mut part = *part;
             while !part.is_empty() {
                 let mut room = match block.take() {
                     Some(block) => block,
-                    None => self.device.pinned(left.min(STAGE))?,
+                    None => self.copies.block(self.device, left.min(most))?,
                 };
                 let (now, later) = part.split_at(part.len().min(room.remaining()));
                 room.put(now)?;
@@ -229,15 +224,10 @@ impl<'a> Work<'a> {
                     block = Some(room);
                     continue;
                 }
-                let bytes = room.freeze().into_host()?;
-                let (from, len) = (bytes.as_ptr().cast::<c_void>(), bytes.len());
-                self.pinned.push(bytes);
-                let stream = self.stream;
+                let len = room.filled_len();
                 self.done = false;
-                // SAFETY: both have `len` bytes, and stay until the stream is done.
-                self.device.context().call(|driver| unsafe {
-                    driver.cuMemcpyHtoDAsync_v2(at, from, len, stream.handle())
-                })?;
+                // SAFETY: so many bytes are there, as the caller promises, until the stream is done.
+                unsafe { self.copies.copy(self.stream, room, at)? };
                 at += len as u64;
             }
         }
@@ -428,7 +418,7 @@ impl<'a> Work<'a> {
     fn results(&mut self, len: usize) -> Result<BlockMut> {
         match self.block.take() {
             Some(block) if block.remaining() >= len => Ok(block),
-            _ if len <= STAGE => self.device.pinned(len),
+            _ if len <= self.device.piece() => self.device.pinned(len),
             _ => Ok(BlockMut::new(HostMemory::new(len)?)),
         }
     }
@@ -447,6 +437,7 @@ impl Drop for Work<'_> {
             let _ = self.over();
         }
         if self.done {
+            self.copies.are_over();
             self.buffers.iter_mut().for_each(DeviceBuffer::settle);
             return;
         }

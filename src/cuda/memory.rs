@@ -36,9 +36,10 @@ pub const GAP: usize = 64;
 /// It is what blocks of [`Device::allocate`](super::Device::allocate) and delivered [`DeviceBytes`](crate::DeviceBytes) are made of:
 /// `bytes.memory().as_any().downcast_ref::<DeviceBuffer>()` finds it.
 ///
-/// Dropped, it is given back once the [uses](Self::used_by) that were told are done. A part of an arena goes back without waiting; an
-/// allocation of its own waits for them on the thread that drops it, as `cuMemFree` does anyhow; one from a pool is freed in the order of
-/// its stream. Where the driver cannot say whether the device is done with it, nobody else gets it.
+/// Dropped, it is given back once the [uses](Self::used_by) that were told are done. Nobody waits for that: a part of an arena, or an
+/// allocation of its own, is left to the next buffer after it, and one from a pool is freed in the order of its stream. Only an allocation that is
+/// more than may be [kept](super::DeviceOptions::keep) waits for them on the thread that drops it, as `cuMemFree` does anyhow. Where the driver
+/// cannot say whether the device is done with it, nobody else gets it.
 ///
 /// **Work that you queue on it is nothing that this crate can see.** Before the last of its bytes is dropped, wait for that work, or tell of it
 /// ([`used_by`](Self::used_by), [`Device::used_in`](super::Device::used_in)); else the next read or kernel writes where yours still reads.

@@ -62,6 +62,7 @@ mod stream;
 #[doc(hidden)]
 pub mod testing;
 mod topology;
+mod underway;
 
 pub use checksum::Checksum;
 pub use dense::{Dense, ElementType};

@@ -54,16 +54,27 @@ impl Ring {
     /// # Errors
     /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) if the host has no memory, pinned or not.
     pub(crate) fn take(self: &Arc<Self>, len: usize) -> Result<BlockMut> {
-        match self.pinned(len) {
-            Some(span) => Ok(BlockMut::new(Pinned {
-                span,
-                ring: self.clone(),
-            })),
+        match self.take_pinned(len) {
+            Some(block) => Ok(block),
             None => {
                 self.unpinned.fetch_add(1, Ordering::Relaxed);
                 Ok(BlockMut::new(HostMemory::new(len)?))
             }
         }
+    }
+
+    /// The same, if it can be page-locked.
+    pub(super) fn take_pinned(self: &Arc<Self>, len: usize) -> Option<BlockMut> {
+        let span = self.pinned(len)?;
+        Some(BlockMut::new(Pinned {
+            span,
+            ring: self.clone(),
+        }))
+    }
+
+    /// Least bytes of a block.
+    pub(super) fn block(&self) -> usize {
+        self.block
     }
 
     /// Bytes that are page-locked, and blocks that were not to be had so.

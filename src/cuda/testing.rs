@@ -2,6 +2,8 @@
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
+#[cfg(feature = "parquet")]
+use std::sync::Barrier;
 
 use super::columns::{Column, Leaf, Marks, Nested, NestedOutcome, Outcome, Selection, Uneven};
 use super::decompress::Body;
@@ -185,6 +187,46 @@ pub fn filled(
     filling.decompress(&mut work, bodies)?.found(&mut work)?;
     drop(work);
     filling.finish()
+}
+
+/// As many buffers that are filled at once, each by as many threads in rounds: every thread has a piece of `len` bytes in hand before any of them
+/// is sent. All bytes of a piece have the number of it.
+///
+/// # Errors
+/// Those of the device.
+#[cfg(feature = "parquet")]
+pub fn filled_at_once(
+    gpu: &Arc<Device>,
+    (buffers, threads, rounds): (usize, usize, usize),
+    len: usize,
+) -> Result<Vec<DeviceBytes>> {
+    let new = |_| Filling::new(gpu, &gpu.stream()?, threads * rounds * len, 0);
+    let fillings: Vec<_> = (0..buffers).map(new).collect::<Result<_>>()?;
+    let all = Barrier::new(buffers * threads);
+    let fill = |filling: &Filling, thread: usize| {
+        for round in 0..rounds {
+            let staged = filling.stage(len);
+            // Whoever failed is waited for as well.
+            all.wait();
+            let (number, mut stage) = (round * threads + thread, staged?);
+            stage.bytes().fill(number as u8);
+            filling.send(To::Buffer, number * len, stage)?;
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let threads = fillings.iter().flat_map(|filling| {
+            let fill = &fill;
+            (0..threads).map(move |thread| scope.spawn(move || fill(filling, thread)))
+        });
+        let running: Vec<_> = threads.collect();
+        let done = running.into_iter().map(|thread| match thread.join() {
+            Ok(done) => done,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        done.collect::<Result<()>>()
+    })?;
+    fillings.into_iter().map(Filling::finish).collect()
 }
 
 /// The places at which a length that can be and its checksum stand: of each the first byte of data, and the length.

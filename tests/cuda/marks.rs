@@ -186,6 +186,67 @@ fn what_is_known_makes_no_difference() {
     }
 }
 
+/// Pages of these rows of each kind of marks, and small ones between them.
+fn of_each_kind(pages: &[usize]) -> Written {
+    let random = &mut Random::new(5);
+    let mut written = Written::default();
+    let indices = Shape {
+        encoding: Encoding::Dictionary,
+        bits: 9,
+        nullable: true,
+        valid: 230,
+        style: Style::Mixed,
+        ..Shape::PLAIN
+    };
+    written.arena.column(indices, pages, random);
+    column(&mut written.arena, KIND, pages, random);
+    delta_strings::one(&mut written.arena, Encoding::DeltaByteArray, pages);
+    written.leaf(&Nest::list(), Shape::PLAIN, pages, random);
+    written
+}
+
+/// Tables are copied to the device whole, and not for each page.
+#[test]
+fn marks_of_many_pages_are_copied_at_once() {
+    let session = session("eager");
+    if !is_software(&session) {
+        return;
+    }
+    let large = LEAST_ROWS as usize;
+    let calls = [
+        vec![large, 30, large],
+        vec![large, 30, large, 30, large, large, large],
+    ]
+    .map(|pages| {
+        let gpu = Device::open(0).unwrap();
+        let all = of_each_kind(&pages);
+        let there = put(&gpu, &all.arena.bytes, 0);
+        let nothing = vec![None; all.arena.columns.len() + all.leaves.len()];
+        let first = made(&gpu, &there, &all, Some(&nothing));
+        let known = shared(first.marks);
+        assert!(known.iter().all(Option::is_some));
+        // Pages of strings take arrays of their own, whose memory is there by then.
+        let again = || {
+            gpu.marked(
+                &there,
+                &all.arena.columns,
+                &all.leaves,
+                u64::MAX,
+                Some(&known),
+            )
+            .unwrap()
+        };
+        drop(again());
+        let before = session.counts().calls;
+        let made = again();
+        let calls = session.counts().calls - before;
+        drop(made);
+        calls
+    });
+    assert_eq!(calls[0], calls[1]);
+    nothing_left(&session);
+}
+
 /// A large page of each kind of marks.
 fn few() -> Written {
     let random = &mut Random::new(4);

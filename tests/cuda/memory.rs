@@ -73,10 +73,11 @@ fn parts_are_aligned_and_nobody_elses() {
 }
 
 #[test]
-fn large_ones_are_allocations_of_their_own_and_chunks_go_when_they_are_empty() {
+fn where_nothing_is_kept_large_ones_go_at_once_and_chunks_when_they_are_empty() {
     let session = session("eager");
     {
-        let gpu = DeviceOptions::default().chunk(1 << 20).open(0).unwrap();
+        let options = DeviceOptions::default().chunk(1 << 20).keep(0);
+        let gpu = options.open(0).unwrap();
         let large = gpu.allocate((256 << 10) + 1).unwrap();
         // And what the driver's alignment takes.
         let held = gpu.stats().held - ((256 << 10) + 256);

@@ -118,6 +118,25 @@ fn headers_beside_each_other_make_many_candidates_and_one_record() {
     nothing_left(&session);
 }
 
+/// Each doubling of the way uses the memory of the one before the last.
+#[test]
+fn long_chains_take_as_much_memory_as_short_ones() {
+    const COUNT: u64 = 6000;
+    let session = session("lazy");
+    {
+        let inner: Vec<u8> = (0..COUNT).flat_map(|at| header(at % 7)).collect();
+        let bytes = framed(&inner);
+        let gpu = DeviceOptions::default().chunk(64 << 10).open(0).unwrap();
+        let (there, left) = (put(&gpu, &bytes), bytes.len() as u64);
+        let found = testing::frames(&gpu, &there, left, u64::MAX).unwrap();
+        assert_eq!(found, [(12, inner.len() as u64)]);
+        // Candidates, what follows each two times, marks two times, and their sums: there are 13 doublings. What was taken is kept.
+        let held = gpu.stats().held;
+        assert!(held < COUNT * 8 * 15, "{held}");
+    }
+    nothing_left(&session);
+}
+
 #[test]
 fn sums_of_rows_of_all_lengths() {
     for order in ["in-order", "reversed", "shuffled:5", "apart"] {

@@ -390,10 +390,8 @@ pub(super) fn decode(
         true => work.filled(tiles as usize * TILE_ENTRY, 0)?,
         false => work.take(tiles as usize * TILE_ENTRY)?,
     };
-    for (offset, bytes) in &prefilled.0 {
-        // SAFETY: entries of the table that was just taken, which only this work uses.
-        unsafe { work.stage(&[bytes], tile_table + offset)? };
-    }
+    // SAFETY: entries of the table that was just taken, which only this work uses.
+    unsafe { prefilled.stage(work, tile_table)? };
     let (begin, end) = (base, base + len);
     let job = |stage| {
         let mut job = Words::default();

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::decode::TILE;
-use super::marks::{DeltaMark, DeltaMarks, PageMarks};
+use super::marks::{DeltaMark, DeltaMarks, PageMarks, Prefilled};
 use super::{Column, Convert, Encoding, Values};
 use crate::cuda::launch::{Ride, Words, Work};
 use crate::cuda::modules::Family;
@@ -153,6 +153,7 @@ impl Deltas {
         };
         let blocks = room(work, count * BLOCKS)?;
         let checkpoints = room(work, self.tiles as usize * CHECKPOINT)?;
+        let (mut ends, mut begins) = (Prefilled::default(), Prefilled::default());
         let mut any = false;
         for (number, stream) in self.streams.iter().enumerate() {
             let of = known.get(stream.page).map(|page| &page.deltas);
@@ -160,14 +161,14 @@ impl Deltas {
                 continue;
             };
             any = true;
-            let (ends, tiles) = (entry_of(marks), entries_of(marks));
-            let at = blocks + (number * BLOCKS) as u64;
-            let first = checkpoints + stream.tiles * CHECKPOINT as u64;
-            // SAFETY: entries of tables that were just taken, which only this work uses: one of this stream, and as many as it has tiles.
-            unsafe {
-                work.stage(&[&ends], at)?;
-                work.stage(&[&tiles], first)?;
-            }
+            // One of this stream, and as many as it has tiles.
+            ends.put((number * BLOCKS) as u64, entry_of(marks));
+            begins.put(stream.tiles * CHECKPOINT as u64, entries_of(marks));
+        }
+        // SAFETY: entries of tables that were just taken, which only this work uses.
+        unsafe {
+            ends.stage(work, blocks)?;
+            begins.stage(work, checkpoints)?;
         }
         let (emit, rows) = match tensor {
             true => ("delta_emit_tensor", "delta_rows_tensor"),

@@ -4,11 +4,14 @@
 //! of one warp. It notes where each tile begins; with that, the next time is the work of a warp for each tile. Nothing of it is taken on
 //! trust: a tile has to end where the next one is said to begin, so that all that is checked the first time is checked again, and
 //! values are those that are in the page.
+#![allow(unsafe_code)]
 
 use std::sync::Arc;
 
 use super::decode::{TILE, TILE_ENTRY};
 use super::{Column, Encoding, Page};
+use crate::cuda::launch::Work;
+use crate::error::Result;
 
 /// Rows or levels of a page that is large.
 pub const LEAST_ROWS: u64 = 4 * TILE + 1;
@@ -116,9 +119,12 @@ pub(super) const KNOWN_LEVELS: u32 = 2;
 pub(super) const KNOWN_VALUES: u32 = 4;
 pub(super) const BEGINS: u32 = 8;
 
-/// Entries of the table of tiles that are known before any kernel is: where they begin, and their bytes.
+/// Entries of a table that are known before any kernel is: where they begin, in their order, and their bytes.
 #[derive(Default)]
-pub(super) struct Prefilled(pub(super) Vec<(u64, Vec<u8>)>);
+pub(super) struct Prefilled(Vec<(u64, Vec<u8>)>);
+
+/// Bytes between entries that are copied with them, at most: as zeros, which costs less than a copy more.
+static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 /// Which streams of a page may have marks.
 #[derive(Clone, Copy)]
@@ -220,9 +226,40 @@ impl Prefilled {
             ];
             bytes.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
         }
+        self.put(first * TILE_ENTRY as u64, bytes);
+    }
+
+    /// Adds what begins at this byte of the table, behind what was added before.
+    pub(super) fn put(&mut self, begin: u64, bytes: Vec<u8>) {
         if !bytes.is_empty() {
-            self.0.push((first * TILE_ENTRY as u64, bytes));
+            self.0.push((begin, bytes));
         }
+    }
+
+    /// Queues their copy to the table at `table`: one of all, unless there is much between them. What is between them is of any content then.
+    ///
+    /// # Safety
+    /// So many bytes are there, on the device of `work`, which nobody else uses before that is done.
+    pub(super) unsafe fn stage(&self, work: &mut Work<'_>, table: u64) -> Result<()> {
+        let (mut parts, mut begin, mut end): (Vec<&[u8]>, _, _) = (Vec::new(), 0, 0);
+        for (at, bytes) in &self.0 {
+            let between = at
+                .checked_sub(end)
+                .and_then(|len| ZEROS.get(..len as usize));
+            match between.filter(|_| !parts.is_empty()) {
+                Some(zeros) => parts.push(zeros),
+                None => {
+                    // SAFETY: as the caller promises.
+                    unsafe { work.stage(&parts, table + begin)? };
+                    parts.clear();
+                    begin = *at;
+                }
+            }
+            parts.push(bytes);
+            end = at + bytes.len() as u64;
+        }
+        // SAFETY: as the caller promises.
+        unsafe { work.stage(&parts, table + begin) }
     }
 }
 

@@ -319,10 +319,8 @@ impl Table {
             arena: (base, base + len),
         };
         for (table, known) in [(table.tiles, tiles_known), (table.repeats, repeats_known)] {
-            for (offset, bytes) in &known.0 {
-                // SAFETY: entries of a table that was just taken, which only this work uses.
-                unsafe { work.stage(&[bytes], table + offset)? };
-            }
+            // SAFETY: entries of a table that was just taken, which only this work uses.
+            unsafe { known.stage(work, table)? };
         }
         let nests = work.upload(nests)?;
         let totals = said + nested.len() as u64 * 8;

@@ -242,7 +242,7 @@ impl Groups {
         };
         // The heaviest work first: what the host decodes is one column each.
         let cut = match &filling {
-            Some(_) => pieces_of(&chunks, &arena, stored),
+            Some(_) => pieces_of(&chunks, &arena, stored, self.gpu.piece() as u64),
             None => Vec::new(),
         };
         let by_host: Vec<_> = (0..chunks.len())

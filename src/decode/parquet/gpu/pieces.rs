@@ -14,9 +14,6 @@ use crate::decode::parquet::failure;
 use crate::error::Result;
 use crate::format::parquet::GroupPlan;
 
-/// Bytes that are copied to the device at once, more or less: a block of the pinned ring.
-const PIECE: u64 = 4 << 20;
-
 /// A page: its position among the chunks, among the leaves of that, and among their pages.
 type At = (usize, usize, usize);
 
@@ -220,11 +217,11 @@ fn body_of<'a, 'c>(
 }
 
 /// Both arenas cut into pieces between pages, so that nothing of what the host brings there is left out: its pages with the gaps behind them,
-/// and pages as they are stored.
-pub(super) fn pieces_of(chunks: &[Chunk<'_>], arena: &Arena, stored: u64) -> Vec<Piece> {
+/// and pages as they are stored. None has more than `most` bytes, unless it is of one page.
+pub(super) fn pieces_of(chunks: &[Chunk<'_>], arena: &Arena, stored: u64, most: u64) -> Vec<Piece> {
     let (mut pieces, mut compressed): (Vec<Piece>, Vec<Piece>) = (Vec::new(), Vec::new());
     let add = |pieces: &mut Vec<Piece>, to, place: Range<u64>, body| match pieces.last_mut() {
-        Some(piece) if piece.place.end == place.start && place.end - piece.place.start <= PIECE => {
+        Some(piece) if piece.place.end == place.start && place.end - piece.place.start <= most => {
             piece.place.end = place.end;
             piece.bodies.push(body);
         }
