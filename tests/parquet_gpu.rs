@@ -53,3 +53,5 @@ mod support;
 mod table;
 #[path = "parquet_gpu/tables.rs"]
 mod tables;
+#[path = "parquet_gpu/waits.rs"]
+mod waits;

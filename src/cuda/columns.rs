@@ -38,6 +38,8 @@ pub use levels::{Leaf, Levels, List, Nested, NestedOutcome, Offsets, Valid};
 #[cfg_attr(not(feature = "parquet"), allow(unused_imports))]
 pub(crate) use levels::{MOST_DEF, MOST_LISTS};
 pub use marks::{DeltaMark, DeltaMarks, LEAST_BYTES, LEAST_ROWS, Mark, Marks, PageMarks};
+#[cfg_attr(not(feature = "parquet"), allow(unused_imports))]
+pub(crate) use nesting::Marked;
 pub(super) use nesting::NESTING;
 #[cfg_attr(not(feature = "parquet"), allow(unused_imports))]
 pub(crate) use select::RANGE;

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use super::checksum::{self, Checksum};
 use super::device::Device;
-use super::launch::{Words, Work};
+use super::launch::{Ride, Words, Work};
 use super::modules::Family;
 use crate::buffer::DeviceBytes;
 use crate::error::{Error, ErrorKind, Result};
@@ -109,32 +109,63 @@ impl Device {
         // SAFETY: the output has so many bytes, and both stay until the work is done.
         let checks = unsafe {
             work.fill(to, 0, len)?;
-            decompress(work, (from, stored.len() as u64), (to, len as u64), bodies)?
+            queue(
+                &mut work,
+                (from, stored.len() as u64),
+                (to, len as u64),
+                bodies,
+            )?
         };
+        // The zeros as well, if no page was queued.
+        work.wait()?;
+        let checks = checks.found(&mut work)?;
+        drop(work);
         // SAFETY: they were filled, and the work is done.
         Ok((unsafe { output.written()? }, checks))
     }
 }
 
-/// Decompresses pages from memory to memory, each an address and its bytes, and waits for it. As [`Device::decompress`], but for
-/// what is no page's place.
+/// What is said of pages, once somebody waited for it.
+#[derive(Debug, Default)]
+pub(crate) struct Checks {
+    /// Of all pages; those that were queued are looked at later.
+    checks: Vec<u32>,
+    /// Which ones were queued.
+    queued: Vec<usize>,
+    /// Those with a checksum, and which it has to be.
+    summed: Vec<(usize, u32)>,
+    /// A word for each of those that were queued, and then of those with a checksum.
+    ride: Option<Ride>,
+}
+
+/// Whether ranges have their checksums, once somebody waited for it.
+#[derive(Debug, Default)]
+pub(crate) struct Sums {
+    wanted: Vec<u32>,
+    ride: Option<Ride>,
+}
+
+/// Queues what decompresses pages from memory to memory, each an address and its bytes. As [`Device::decompress`], but for what is no page's
+/// place.
 ///
 /// # Safety
 /// So many bytes are there, on the device of `work`, with a content in those of the source; and they stay until the work is done.
-pub(super) unsafe fn decompress(
-    mut work: Work<'_>,
+pub(super) unsafe fn queue(
+    work: &mut Work<'_>,
     (from, stored): (u64, u64),
     (to, len): (u64, u64),
     bodies: &[Body],
-) -> Result<Vec<u32>> {
-    let mut checks = vec![check::SHAPE; bodies.len()];
+) -> Result<Checks> {
+    let checks = vec![check::SHAPE; bodies.len()];
     let numbered = bodies.iter().enumerate();
     let right: Vec<_> = numbered
         .filter(|(_, body)| body.is_right((from, stored), len))
         .collect();
     if right.is_empty() {
-        work.wait()?;
-        return Ok(checks);
+        return Ok(Checks {
+            checks,
+            ..Checks::default()
+        });
     }
     let mut words = Words::with_capacity(right.len() * 40)?;
     for (_, body) in &right {
@@ -160,32 +191,55 @@ pub(super) unsafe fn decompress(
     unsafe {
         let results = found + right.len() as u64 * 4;
         let ranges = summed.iter().map(|(_, range, _)| range.clone());
-        checksum::queue_segments(&mut work, Checksum::Crc32, from, ranges, results)?;
+        checksum::queue_segments(work, Checksum::Crc32, from, ranges, results)?;
     }
     let table = work.upload(words)?;
     let mut job = Words::default();
     job.u64(table).u64(right.len() as u64).u64(found);
     // SAFETY: the job is a `DecompressJob` of so many bodies, which are inside of both memories, with a word for each.
-    let words = unsafe {
+    let ride = unsafe {
         let threads = right.len() as u64 * WARP;
         work.launch(DECOMPRESS, "decompress", BLOCK, threads, job)?;
-        work.finish::<4>(found, right.len() + summed.len())?
+        work.ride(found, (right.len() + summed.len()) * 4)
     };
-    let mut words = words.into_iter().map(u32::from_ne_bytes);
-    for (at, _) in right {
-        if let (Some(check), Some(found)) = (checks.get_mut(at), words.next()) {
-            *check = found;
-        }
-    }
-    for ((at, _, wanted), found) in summed.into_iter().zip(words) {
-        if let Some(check) = checks.get_mut(at).filter(|_| found != wanted) {
-            *check = check::CRC;
-        }
-    }
-    Ok(checks)
+    Ok(Checks {
+        checks,
+        queued: right.into_iter().map(|(at, _)| at).collect(),
+        summed: summed.into_iter().map(|(at, _, crc)| (at, crc)).collect(),
+        ride: Some(ride),
+    })
 }
 
-/// Whether each of these ranges of memory from `base` on, of `len` bytes, has its CRC-32. Waits for it.
+impl Checks {
+    /// Whether all pages were queued: the ranges of each fit together.
+    #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
+    pub(super) fn have_all(&self) -> bool {
+        self.queued.len() == self.checks.len()
+    }
+
+    /// What was wrong with each page, of [`check`], or 0. Waits, if nobody did since it was queued.
+    pub(crate) fn found(self, work: &mut Work<'_>) -> Result<Vec<u32>> {
+        let mut checks = self.checks;
+        let Some(ride) = self.ride else {
+            return Ok(checks);
+        };
+        let words = work.ridden_as::<4>(ride)?;
+        let mut words = words.into_iter().map(u32::from_ne_bytes);
+        for at in self.queued {
+            if let (Some(check), Some(found)) = (checks.get_mut(at), words.next()) {
+                *check = found;
+            }
+        }
+        for ((at, wanted), found) in self.summed.into_iter().zip(words) {
+            if let Some(check) = checks.get_mut(at).filter(|_| found != wanted) {
+                *check = check::CRC;
+            }
+        }
+        Ok(checks)
+    }
+}
+
+/// Queues the checksums of ranges of memory from `base` on, of `len` bytes, each with the CRC-32 that it has to have.
 ///
 /// # Errors
 /// Those of the device; [`ErrorKind::OutOfBounds`] for a range that is not inside.
@@ -193,11 +247,11 @@ pub(super) unsafe fn decompress(
 /// # Safety
 /// So many bytes are there, on the device of `work`, with a content; and they stay until the work is done.
 #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
-pub(super) unsafe fn are_right(
-    mut work: Work<'_>,
+pub(super) unsafe fn queue_sums(
+    work: &mut Work<'_>,
     (base, len): (u64, u64),
     ranges: &[(Range<u64>, u32)],
-) -> Result<Vec<bool>> {
+) -> Result<Sums> {
     for (range, _) in ranges {
         if range.start > range.end || range.end > len {
             let outside = Error::new(ErrorKind::OutOfBounds { len }).by("cuda");
@@ -206,11 +260,26 @@ pub(super) unsafe fn are_right(
     }
     let results = work.filled(ranges.len() * 4, 0)?;
     // SAFETY: the ranges are inside; there is a word for each.
-    let words = unsafe {
+    let ride = unsafe {
         let segments = ranges.iter().map(|(range, _)| range.clone());
-        checksum::queue_segments(&mut work, Checksum::Crc32, base, segments, results)?;
-        work.finish::<4>(results, ranges.len())?
+        checksum::queue_segments(work, Checksum::Crc32, base, segments, results)?;
+        work.ride(results, ranges.len() * 4)
     };
-    let found = words.into_iter().map(u32::from_ne_bytes).zip(ranges);
-    Ok(found.map(|(found, (_, wanted))| found == *wanted).collect())
+    Ok(Sums {
+        wanted: ranges.iter().map(|(_, wanted)| *wanted).collect(),
+        ride: Some(ride),
+    })
+}
+
+impl Sums {
+    /// Whether each range has its checksum. Waits, if nobody did since it was queued.
+    #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
+    pub(crate) fn found(self, work: &mut Work<'_>) -> Result<Vec<bool>> {
+        let Some(ride) = self.ride else {
+            return Ok(Vec::new());
+        };
+        let words = work.ridden_as::<4>(ride)?.into_iter();
+        let found = words.map(u32::from_ne_bytes).zip(self.wanted);
+        Ok(found.map(|(found, wanted)| found == wanted).collect())
+    }
 }

@@ -3,7 +3,7 @@
 
 use std::ffi::c_void;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::arena::{Arena, Bounds};
 use super::context::Context;
@@ -141,6 +141,7 @@ impl DeviceOptions {
             arena: Arena::new(context.clone(), bounds)?,
             ring: Ring::new(context.clone(), self.pinned_block.max(1), self.pinned),
             modules: Modules::default(),
+            unsettled: Mutex::default(),
             tensor_sums: self.tensor_sums,
             blocks: self.blocks.clamp(1, BLOCKS),
             context,
@@ -187,6 +188,8 @@ pub struct Device {
     arena: Arc<Arena>,
     ring: Arc<Ring>,
     modules: Modules,
+    /// Blocks that a copy may still write to, of which nobody knows whether it is over.
+    unsettled: Mutex<Vec<BlockMut>>,
     tensor_sums: bool,
     blocks: u32,
     context: Arc<Context>,
@@ -385,6 +388,14 @@ impl Device {
     /// The stream for what is waited for, where there is no other.
     pub(crate) fn own(&self) -> &Stream {
         &self.own
+    }
+
+    /// Keeps a block from everybody as long as the device is open.
+    pub(super) fn keep(&self, block: BlockMut) {
+        let unsettled = self.unsettled.lock();
+        unsettled
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(block);
     }
 
     pub(super) fn copier(&self) -> &Copier {

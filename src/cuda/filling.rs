@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::decompress::{self, Body};
+use super::columns::{Column, Marked, Marks, Nested};
+use super::decompress::{self, Body, Checks, Sums};
 use super::device::Device;
 use super::launch::Work;
 use super::memory::DeviceBuffer;
@@ -40,8 +41,11 @@ struct State {
     stored: usize,
     /// That a copy may be under way of which there is no mark.
     unmarked: bool,
-    /// Work of kernels that is under way, or failed, so that nobody knows whether it is over.
-    unsettled: usize,
+    /// Pieces that were sent, and how many of them kernels were queued behind.
+    sends: usize,
+    seen: usize,
+    /// That all that was queued in the stream is over.
+    is_over: bool,
 }
 
 /// Where a piece goes.
@@ -141,6 +145,8 @@ impl Filling {
             return Err(Error::new(ErrorKind::DestinationTooSmall { room, wanted }).by("cuda"));
         };
         let mut state = self.lock();
+        state.sends += 1;
+        state.is_over = false;
         if len == 0 {
             return Ok(());
         }
@@ -174,17 +180,22 @@ impl Filling {
         }
     }
 
-    /// Decompresses pages of what was sent to the second buffer into places of the first, which were not sent, and waits for it. Says of
-    /// each what was wrong with it, of [`check`](decompress::check), or 0; of what is wrong the place is zeros, or what it decompresses
-    /// to with another checksum.
+    /// Work behind what was copied.
+    pub(crate) fn work(&self) -> Work<'_> {
+        Work::behind(&self.gpu, &self.stream)
+    }
+
+    /// Queues what decompresses pages of what was sent to the second buffer into places of the first, which were not sent. Of each it says
+    /// later what was wrong with it, of [`check`](decompress::check), or 0; of what is wrong the place is zeros, or what it decompresses to
+    /// with another checksum.
     ///
     /// # Errors
     /// [`ErrorKind::Abandoned`] if some of the second buffer was never sent, or if places overlap or are not in their order; else those of
     /// the device.
-    pub(crate) fn decompress(&self, bodies: &[Body]) -> Result<Vec<u32>> {
-        let Some(work) = self.work(bodies.is_empty())? else {
-            return Ok(Vec::new());
-        };
+    pub(crate) fn decompress(&self, work: &mut Work<'_>, bodies: &[Body]) -> Result<Checks> {
+        if bodies.is_empty() {
+            return Ok(Checks::default());
+        }
         let (target, source) = (memory_of(&self.buffer), memory_of(&self.stored));
         let (mut end, mut made) = (0, 0);
         for body in bodies {
@@ -198,65 +209,92 @@ impl Filling {
         }
         // SAFETY: both buffers have so many bytes, stay until the work is done, as they are given back in its order, and the second one was
         // sent whole.
-        let checks =
-            self.settled(|| unsafe { decompress::decompress(work, source, target, bodies) })?;
-        // Nothing is written of what does not fit together; who made it up is told at the end.
-        if checks
-            .iter()
-            .all(|found| *found != decompress::check::SHAPE)
-        {
+        let checks = unsafe { decompress::queue(work, source, target, bodies)? };
+        // Nothing is written of what does not fit together; who made it up is told by `columns`.
+        if checks.have_all() {
             self.lock().sent += usize::try_from(made).unwrap_or(usize::MAX);
         }
         Ok(checks)
     }
 
-    /// Whether these ranges of the buffer, which were sent, have these CRC-32. Waits for it.
+    /// Queues the checksums of ranges of the buffer, which were sent, each with the CRC-32 that it is to have.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfBounds`] for ranges that are not inside; those of the device.
-    pub(crate) fn have_checksums(&self, pages: &[(Range<u64>, u32)]) -> Result<Vec<bool>> {
-        let Some(work) = self.work(pages.is_empty())? else {
-            return Ok(Vec::new());
-        };
+    pub(crate) fn checksums(
+        &self,
+        work: &mut Work<'_>,
+        pages: &[(Range<u64>, u32)],
+    ) -> Result<Sums> {
+        if pages.is_empty() {
+            return Ok(Sums::default());
+        }
         let memory = memory_of(&self.buffer);
         // SAFETY: the buffer has so many bytes, and stays until the work is done, as it is given back in its order. What was not sent has some
         // content all the same.
-        self.settled(|| unsafe { decompress::are_right(work, memory, pages) })
+        unsafe { decompress::queue_sums(work, memory, pages) }
     }
 
-    /// Work that waits for itself; where that fails, the buffers go back in the order of its stream.
-    fn settled<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.lock().unsettled += 1;
-        let done = work()?;
-        self.lock().unsettled -= 1;
-        Ok(done)
-    }
-
-    /// Work behind what was copied; `None` for nothing.
-    fn work(&self, nothing: bool) -> Result<Option<Work<'_>>> {
-        if nothing {
-            return Ok(None);
+    /// As [`Device::marked`], of pages in the buffer: those that were sent or decompressed, whose checks nobody has to have waited for.
+    ///
+    /// # Errors
+    /// As there; [`ErrorKind::Abandoned`] if some of its bytes were never sent.
+    pub(crate) fn columns(
+        &self,
+        work: &mut Work<'_>,
+        flat: &[Column],
+        nested: &[Nested],
+        most: u64,
+        known: Option<&[Option<Arc<Marks>>]>,
+    ) -> Result<Marked> {
+        let (begin, len) = memory_of(&self.buffer);
+        {
+            let mut state = self.lock();
+            if state.sent as u64 != len {
+                return Err(abandoned());
+            }
+            state.seen = state.sends;
         }
-        Ok(Some(Work::in_stream(&self.gpu, &self.stream)))
+        work.again();
+        // SAFETY: the buffer has so many bytes, all of which have a content, and stays until the work is done, as it is given back in its
+        // order.
+        unsafe {
+            self.gpu
+                .marked_in(work, (begin, len), flat, nested, most, known)
+        }
     }
 
-    /// The buffer with all pieces in it, once they are there.
+    /// Ends work of [`columns`](Self::columns), and with it the copies before it: dropping this waits for nothing more.
+    ///
+    /// # Errors
+    /// Those of a wait, if nobody waited for it.
+    pub(crate) fn end(&self, work: Work<'_>) -> Result<()> {
+        work.end()?;
+        let mut state = self.lock();
+        if state.seen == state.sends && !state.unmarked {
+            state.copies.clear();
+            state.is_over = true;
+        }
+        Ok(())
+    }
+
+    /// The buffer with all pieces in it, once they are there. For tests of it alone.
     ///
     /// # Errors
     /// Those of the copies; [`ErrorKind::Abandoned`] if some of its bytes were never sent.
+    #[cfg_attr(not(feature = "testing"), allow(dead_code))]
     pub(crate) fn finish(mut self) -> Result<DeviceBytes> {
         self.stream.synchronize()?;
-        let (sent, settled) = {
+        let sent = {
             let mut state = self.lock();
             state.copies.clear();
-            (state.sent, state.unsettled == 0)
+            state.sent
         };
         let buffer = self.buffer.take();
         let buffer = buffer.filter(|buffer| buffer.len() == sent);
         let mut buffer = buffer.ok_or_else(abandoned)?;
-        if settled {
-            buffer.settle();
-        }
+        // All that was queued for it was in the stream.
+        buffer.settle();
         let mut block = BlockMut::new(buffer);
         // SAFETY: as many bytes as it has were copied or made, and pieces do not overlap.
         unsafe { block.advance(sent) };
@@ -282,7 +320,7 @@ fn abandoned() -> Error {
 impl Drop for Filling {
     fn drop(&mut self) {
         let state = std::mem::take(self.state.get_mut().unwrap_or_else(PoisonError::into_inner));
-        if state.unsettled == 0 {
+        if state.is_over {
             let buffers = self.buffer.iter_mut().chain(&mut self.stored);
             buffers.for_each(DeviceBuffer::settle);
         }

@@ -10,7 +10,7 @@ use super::device::Device;
 use super::memory::DeviceBuffer;
 use super::modules::Family;
 use super::stream::Stream;
-use crate::buffer::{BlockMut, DeviceBytes};
+use crate::buffer::{BlockMut, DeviceBytes, HostMemory};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Bytes of a block for what is copied to the device.
@@ -90,7 +90,7 @@ impl Device {
 
 /// Work of one call, in one stream: the device's own, or that of a lane, whose work then is not waited for by others. Dropping it waits for what was queued. Where that cannot be waited for, its memory is
 /// not used again before it is over all the same.
-pub(super) struct Work<'a> {
+pub(crate) struct Work<'a> {
     device: &'a Device,
     stream: &'a Stream,
     /// What the device copies from.
@@ -100,8 +100,24 @@ pub(super) struct Work<'a> {
     buffers: Vec<DeviceBuffer>,
     /// What it reads. The caller holds it until the call returns; the work may go on after that, where it could not be waited for.
     read: Vec<DeviceBytes>,
+    /// What is copied from the device at the next wait, and what was.
+    rides: Vec<Asked>,
+    /// Where to.
+    block: Option<BlockMut>,
     done: bool,
 }
+
+/// Bytes of the device that are wanted.
+struct Asked {
+    address: u64,
+    len: usize,
+    /// Once they were copied, until somebody takes them.
+    found: Option<Vec<u8>>,
+}
+
+/// The number of something that is copied at the next wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ride(usize);
 
 impl<'a> Work<'a> {
     /// In the device's own stream.
@@ -118,8 +134,24 @@ impl<'a> Work<'a> {
             pinned: Vec::new(),
             buffers: Vec::new(),
             read: Vec::new(),
+            rides: Vec::new(),
+            block: None,
             done: true,
         }
+    }
+
+    /// In a stream of the device in which others have queued something that it begins with, and waits for.
+    #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
+    pub(super) fn behind(device: &'a Device, stream: &'a Stream) -> Self {
+        let mut work = Work::in_stream(device, stream);
+        work.again();
+        work
+    }
+
+    /// Says that others have queued something in its stream.
+    #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
+    pub(super) fn again(&mut self) {
+        self.done = false;
     }
 
     /// The address of bytes that it reads, after what others do with them.
@@ -288,6 +320,15 @@ impl<'a> Work<'a> {
         unsafe { self.look(address, count) }
     }
 
+    /// Waits for all of it, if nobody did since the last of it was queued.
+    #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
+    pub(super) fn end(mut self) -> Result<()> {
+        match self.done {
+            true => Ok(()),
+            false => self.wait(),
+        }
+    }
+
     /// Waits for all of it so far, and copies `N` bytes from each of `count` places from `address` on. More can be queued then.
     ///
     /// # Safety
@@ -297,31 +338,102 @@ impl<'a> Work<'a> {
         address: u64,
         count: usize,
     ) -> Result<Vec<[u8; N]>> {
-        let len = count * N;
-        let mut copy: Vec<[u8; N]> = Vec::new();
-        copy.try_reserve_exact(count)
-            .map_err(|_| self.device.context().out_of_memory(len, isize::MAX as u64))?;
-        let (to, stream) = (copy.as_mut_ptr().cast(), self.stream);
-        if len > 0 {
-            self.done = false;
-            // SAFETY: both have `len` bytes, as the caller promises, and stay until the stream is done.
-            let queued = self.device.context().call(|driver| unsafe {
-                driver.cuMemcpyDtoHAsync_v2(to, address, len, stream.handle())
-            });
-            if let Err(error) = queued {
-                // It may have been queued all the same, and the list is dropped now.
-                let _ = self.wait();
-                return Err(error);
-            }
-        }
-        self.wait()?;
-        // SAFETY: all of them were written.
-        unsafe { copy.set_len(count) };
-        Ok(copy)
+        // SAFETY: as the caller promises.
+        let ride = unsafe { self.ride(address, count * N) };
+        self.ridden_as(ride)
     }
 
-    /// Waits for all of it so far.
+    /// Has `len` bytes from `address` on copied at the next wait, whoever it is for: they take none of their own.
+    ///
+    /// # Safety
+    /// So many bytes are there, of memory of the device that was written by what is queued, and they stay until the work is dropped.
+    pub(super) unsafe fn ride(&mut self, address: u64, len: usize) -> Ride {
+        self.rides.push(Asked {
+            address,
+            len,
+            found: None,
+        });
+        Ride(self.rides.len() - 1)
+    }
+
+    /// What was copied; waits for it if nobody waited since it was asked for.
+    pub(super) fn ridden(&mut self, ride: Ride) -> Result<Vec<u8>> {
+        let is_there = |rides: &[Asked]| rides.get(ride.0).is_some_and(|one| one.found.is_some());
+        if !is_there(&self.rides) {
+            self.wait()?;
+        }
+        let asked = self.rides.get_mut(ride.0);
+        let found = asked.and_then(|asked| asked.found.take());
+        found.ok_or_else(|| Error::new(ErrorKind::Abandoned).by("cuda"))
+    }
+
+    /// The same, `N` bytes each.
+    pub(super) fn ridden_as<const N: usize>(&mut self, ride: Ride) -> Result<Vec<[u8; N]>> {
+        Ok(self.ridden(ride)?.as_chunks::<N>().0.to_vec())
+    }
+
+    /// Waits for all of it so far, and copies what was asked for.
     pub(super) fn wait(&mut self) -> Result<()> {
+        let asked = |ride: &&mut Asked| ride.found.is_none();
+        let lens = self.rides.iter_mut().filter(asked).map(|ride| ride.len);
+        let len: usize = lens.sum();
+        if len == 0 {
+            self.rides.iter_mut().filter(asked).for_each(|ride| {
+                ride.found = Some(Vec::new());
+            });
+            return self.over();
+        }
+        let block = self.results(len)?;
+        let mut to = block.unfilled_ptr();
+        self.block = Some(block);
+        let mut queued = Ok(());
+        for ride in self.rides.iter_mut().filter(asked) {
+            if queued.is_ok() && ride.len > 0 {
+                let (at, address, len) = (to.cast::<c_void>(), ride.address, ride.len);
+                let stream = self.stream;
+                self.done = false;
+                // SAFETY: both have `len` bytes, as who asked for it promised, and stay until the stream is done: the block is kept
+                // where that is not known.
+                queued = self.device.context().call(|driver| unsafe {
+                    driver.cuMemcpyDtoHAsync_v2(at, address, len, stream.handle())
+                });
+            }
+            to = to.wrapping_add(ride.len);
+        }
+        // After an error as well: it may have been queued all the same.
+        self.over()?;
+        queued?;
+        let mut from = self
+            .block
+            .as_ref()
+            .map_or(ptr::null_mut(), BlockMut::unfilled_ptr);
+        for ride in self.rides.iter_mut().filter(asked) {
+            let mut found = Vec::new();
+            found.try_reserve_exact(ride.len).map_err(|_| {
+                self.device
+                    .context()
+                    .out_of_memory(ride.len, isize::MAX as u64)
+            })?;
+            if ride.len > 0 {
+                // SAFETY: the copy wrote so many bytes of the block, and is done.
+                found.extend_from_slice(unsafe { std::slice::from_raw_parts(from, ride.len) });
+            }
+            from = from.wrapping_add(ride.len);
+            ride.found = Some(found);
+        }
+        Ok(())
+    }
+
+    /// Host memory for what is copied: page-locked, so that several copies are one wait; of many bytes that is not worth it.
+    fn results(&mut self, len: usize) -> Result<BlockMut> {
+        match self.block.take() {
+            Some(block) if block.remaining() >= len => Ok(block),
+            _ if len <= STAGE => self.device.pinned(len),
+            _ => Ok(BlockMut::new(HostMemory::new(len)?)),
+        }
+    }
+
+    fn over(&mut self) -> Result<()> {
         self.stream.synchronize()?;
         self.done = true;
         Ok(())
@@ -332,11 +444,14 @@ impl Drop for Work<'_> {
     fn drop(&mut self) {
         if !self.done {
             // Who could be told has the first error; and a lost device copies nothing any more.
-            let _ = self.wait();
+            let _ = self.over();
         }
         if self.done {
             self.buffers.iter_mut().for_each(DeviceBuffer::settle);
             return;
+        }
+        if let Some(block) = self.block.take() {
+            self.device.keep(block);
         }
         // What was taken for the stream goes back in its order anyway.
         for bytes in self.read.drain(..) {

@@ -69,6 +69,8 @@ pub use device::{Device, DeviceOptions, DeviceStats};
 pub use export::{ArrowArray, ArrowDevice, ArrowDeviceArray, DlTensor, DlType, lend};
 #[cfg(feature = "parquet")]
 pub(crate) use filling::{Filling, To};
+#[cfg(feature = "parquet")]
+pub(crate) use launch::Work;
 pub use managed::{Advice, Side};
 pub use memory::{DeviceBuffer, GAP, Guard};
 pub use modules::{FAMILIES, Family, Module};

@@ -102,7 +102,7 @@ impl Kernels for Device {
         most: u64,
         known: Option<&[Option<Arc<Marks>>]>,
     ) -> Result<(Vec<Outcome>, Vec<NestedOutcome>, Vec<Option<Marks>>)> {
-        Device::marked(self, self.own(), arena, flat, nested, most, known)
+        Device::marked(self, arena, flat, nested, most, known)
     }
 
     fn select(&self, selections: &[Selection]) -> Result<Vec<Leaf>> {
@@ -181,7 +181,9 @@ pub fn filled(
         *to = *from;
     }
     filling.send(To::Stored, 0, stage)?;
-    filling.decompress(bodies)?;
+    let mut work = filling.work();
+    filling.decompress(&mut work, bodies)?.found(&mut work)?;
+    drop(work);
     filling.finish()
 }
 

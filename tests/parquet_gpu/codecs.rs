@@ -269,7 +269,7 @@ fn checksums_are_looked_at() {
 }
 
 /// The same file with a checksum in each page header, which the writer of the crate does not make.
-fn checksummed(file: &Bytes) -> Bytes {
+pub(crate) fn checksummed(file: &Bytes) -> Bytes {
     let metadata = ParquetMetaDataReader::new();
     let metadata = metadata.parse_and_finish(file).unwrap();
     let mut out = file[..4].to_vec();

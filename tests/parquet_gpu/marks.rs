@@ -20,7 +20,7 @@ const ROWS: usize = 5000;
 const WALKS: [&str; 3] = ["walk", "strings_walk", "nesting_walk"];
 
 /// A row group with a page of each column: strings, numbers of a dictionary, lists.
-fn file(rows: usize, len: impl Fn(usize) -> usize) -> Bytes {
+pub(crate) fn file(rows: usize, len: impl Fn(usize) -> usize) -> Bytes {
     let texts =
         (0..rows).map(|row| (row % 9 != 4).then(|| "text of some bytes"[..len(row)].to_owned()));
     let numbers: Int32Array = (0..rows)

@@ -13,7 +13,7 @@ use super::strings::{self, hidden};
 use super::{Column, Convert, Decoded, Encoding, Outcome, Page, Values};
 use crate::buffer::DeviceBytes;
 use crate::cuda::device::Device;
-use crate::cuda::launch::{Output, Words, Work};
+use crate::cuda::launch::{Output, Ride, Words, Work};
 use crate::cuda::modules::Family;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -305,8 +305,8 @@ pub(super) struct Spot {
 /// `more` words that are zero at first, which what `before` queues may write: it is queued in front, and gets the address of those words.
 pub(super) fn decode(
     device: &Device,
-    mut work: Work<'_>,
-    arena: &DeviceBytes,
+    work: &mut Work<'_>,
+    (base, len): (u64, u64),
     outputs: &mut [Decoding<'_>],
     most: u64,
     more: usize,
@@ -326,7 +326,6 @@ pub(super) fn decode(
         };
         return Ok((vec![nothing; count], vec![0; more]));
     }
-    let base = work.reads(arena)?;
     let said = work.take((count * SAID + more) * 8)?;
     let word = |what: usize, number: usize| said + ((what * count + number) * 8) as u64;
     // SAFETY: all of them are of what was just taken.
@@ -334,7 +333,7 @@ pub(super) fn decode(
         work.fill(said, 0xff, count * 8)?;
         work.fill(word(1, 0), 0, count * 16 + more * 8)?;
     }
-    before(&mut work, word(SAID, 0))?;
+    before(work, word(SAID, 0))?;
     let mut page_words = Words::with_capacity(pages * PAGE)?;
     let mut column_words = Words::with_capacity(count * COLUMN)?;
     let (mut tiles, mut spots) = (0, Vec::with_capacity(count));
@@ -342,7 +341,7 @@ pub(super) fn decode(
         let values = output.values.as_ref().map_or(0, Output::address);
         (&*output.column, values)
     });
-    let deltas = Deltas::of(&mut work, targets)?;
+    let deltas = Deltas::of(work, targets)?;
     let (mut page_number, mut prefilled, mut flags) = (0, Prefilled::default(), 0);
     // What is known of each page.
     let mut known_pages = Vec::new();
@@ -398,7 +397,7 @@ pub(super) fn decode(
         // SAFETY: entries of the table that was just taken, which only this work uses.
         unsafe { work.stage(&[bytes], tile_table + offset)? };
     }
-    let (begin, end) = (base, base + arena.len() as u64);
+    let (begin, end) = (base, base + len);
     let job_in = |(begin, end): (u64, u64), stage| {
         let mut job = Words::default();
         job.u64(page_table).u64(columns).u64(found).u64(tile_table);
@@ -435,7 +434,7 @@ pub(super) fn decode(
                 }
             }
             let tensor = device.tensor_sums();
-            found_deltas = deltas.launch(&mut work, || job(0), tensor, &known_pages, keep)?;
+            found_deltas = deltas.launch(work, || job(0), tensor, &known_pages, keep)?;
             if any(Column::is_fixed) {
                 work.launch(FIXED, "fixed", BLOCK, tile_blocks, job(0))?;
             }
@@ -461,12 +460,17 @@ pub(super) fn decode(
         });
         Ok((said.collect(), more))
     };
+    let noted = is_noted(outputs);
     if !strings {
-        let found = found(&mut work)?;
-        if is_noted(outputs) {
-            // SAFETY: they were to be kept, and the work is done.
-            let deltas = unsafe { deltas.marks(&mut work, found_deltas)? };
-            note_marks(&mut work, outputs, tile_table, tiles, deltas)?;
+        // SAFETY: they were to be kept.
+        let noted = noted.then(|| unsafe {
+            let table = work.ride(tile_table, tiles as usize * TILE_ENTRY);
+            (table, deltas.asked(work, found_deltas))
+        });
+        let found = found(work)?;
+        if let Some((table, asked)) = noted {
+            let marks = deltas.marks(work, asked)?;
+            note_marks(work, outputs, table, marks)?;
         }
         return Ok(found);
     }
@@ -482,20 +486,22 @@ pub(super) fn decode(
         tensor: device.tensor_sums(),
     };
     // SAFETY: the tables are those of the launches before.
-    let table = unsafe { strings::find(&mut work, &tables, outputs)? };
-    let (mut all, more) = found(&mut work)?;
-    if is_noted(outputs) {
-        // SAFETY: as above.
-        let deltas = unsafe {
-            let mut of = deltas.marks(&mut work, found_deltas)?;
-            of.extend(table.texts().marks(&mut work)?);
-            of
-        };
-        note_marks(&mut work, outputs, tile_table, tiles, deltas)?;
+    let table = unsafe { strings::find(work, &tables, outputs)? };
+    // SAFETY: as above.
+    let noted = noted.then(|| unsafe {
+        let tiles = work.ride(tile_table, tiles as usize * TILE_ENTRY);
+        let asked = deltas.asked(work, found_deltas);
+        (tiles, asked, table.texts().asked(work))
+    });
+    let (mut all, more) = found(work)?;
+    if let Some((tiles, asked, asked_texts)) = noted {
+        let mut marks = deltas.marks(work, asked)?;
+        marks.extend(table.texts().marks(work, asked_texts)?);
+        note_marks(work, outputs, tiles, marks)?;
     }
     // SAFETY: as above, and what was said of these columns.
-    if unsafe { strings::copy(&mut work, &tables, table, outputs, &mut all, most)? } {
-        for (said, again) in all.iter_mut().zip(found(&mut work)?.0) {
+    if unsafe { strings::copy(work, &tables, table, outputs, &mut all, most)? } {
+        for (said, again) in all.iter_mut().zip(found(work)?.0) {
             said.error = again.error;
         }
     }
@@ -518,14 +524,12 @@ fn is_noted(outputs: &[Decoding<'_>]) -> bool {
 fn note_marks(
     work: &mut Work<'_>,
     outputs: &mut [Decoding<'_>],
-    table: u64,
-    tiles: u64,
+    table: Ride,
     mut deltas: Vec<(usize, DeltaMarks)>,
 ) -> Result<()> {
     deltas.sort_by_key(|(page, _)| *page);
     let (mut deltas, mut page_number) = (deltas.into_iter().peekable(), 0);
-    // SAFETY: so many entries, which were filled.
-    let table = unsafe { work.look::<TILE_ENTRY>(table, tiles as usize)? };
+    let table = work.ridden_as::<TILE_ENTRY>(table)?;
     let mut left = table.as_slice();
     for output in outputs {
         let keep = is_to_be_noted(output);

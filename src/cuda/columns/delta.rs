@@ -5,7 +5,7 @@
 use super::decode::TILE;
 use super::marks::{DeltaMark, DeltaMarks, PageMarks};
 use super::{Column, Convert, Encoding, Values};
-use crate::cuda::launch::{Words, Work};
+use crate::cuda::launch::{Ride, Words, Work};
 use crate::cuda::modules::Family;
 use crate::error::Result;
 
@@ -233,25 +233,33 @@ impl Deltas {
         })
     }
 
-    /// Where the tiles of each stream begin, with its page.
+    /// Has what is found of the streams copied at the next wait.
     ///
     /// # Safety
-    /// The tables are those of [`launch`](Self::launch), to be kept, and the kernels are done.
-    pub(super) unsafe fn marks(
-        &self,
-        work: &mut Work<'_>,
-        tables: Tables,
-    ) -> Result<Vec<(usize, DeltaMarks)>> {
+    /// The tables are those of [`launch`](Self::launch), to be kept.
+    pub(super) unsafe fn asked(&self, work: &mut Work<'_>, tables: Tables) -> Option<[Ride; 2]> {
         if self.streams.is_empty() {
-            return Ok(Vec::new());
+            return None;
         }
         // SAFETY: so many entries, which were filled.
-        let (blocks, checkpoints) = unsafe {
-            (
-                work.look::<BLOCKS>(tables.blocks, self.streams.len())?,
-                work.look::<CHECKPOINT>(tables.checkpoints, self.tiles as usize)?,
-            )
+        unsafe {
+            let blocks = work.ride(tables.blocks, self.streams.len() * BLOCKS);
+            let checkpoints = work.ride(tables.checkpoints, self.tiles as usize * CHECKPOINT);
+            Some([blocks, checkpoints])
+        }
+    }
+
+    /// Where the tiles of each stream begin, with its page.
+    pub(super) fn marks(
+        &self,
+        work: &mut Work<'_>,
+        asked: Option<[Ride; 2]>,
+    ) -> Result<Vec<(usize, DeltaMarks)>> {
+        let Some([blocks, checkpoints]) = asked else {
+            return Ok(Vec::new());
         };
+        let blocks = work.ridden_as::<BLOCKS>(blocks)?;
+        let checkpoints = work.ridden_as::<CHECKPOINT>(checkpoints)?;
         let next = self.streams.iter().skip(1).map(|stream| stream.tiles);
         let ends = next.chain([self.tiles]);
         let streams = self.streams.iter().zip(ends).zip(&blocks);

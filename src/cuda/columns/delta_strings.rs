@@ -7,7 +7,7 @@ use super::delta::{Deltas, Kind, Tables};
 use super::marks::{DeltaMarks, PageMarks};
 use super::{Encoding, Page};
 use crate::cuda::frames::bytes_of;
-use crate::cuda::launch::{Words, Work};
+use crate::cuda::launch::{Ride, Words, Work};
 use crate::cuda::modules::Family;
 use crate::error::Result;
 
@@ -114,13 +114,22 @@ impl Texts {
         Ok(())
     }
 
-    /// Where the tiles of each stream begin, with its page.
+    /// Has what is found of the streams copied at the next wait.
     ///
     /// # Safety
-    /// [`find`](Self::find) was to keep that, and is done.
-    pub(super) unsafe fn marks(&self, work: &mut Work<'_>) -> Result<Vec<(usize, DeltaMarks)>> {
+    /// [`find`](Self::find) was to keep that.
+    pub(super) unsafe fn asked(&self, work: &mut Work<'_>) -> Option<[Ride; 2]> {
         // SAFETY: as the caller promises.
-        unsafe { self.streams.marks(work, self.found) }
+        unsafe { self.streams.asked(work, self.found) }
+    }
+
+    /// Where the tiles of each stream begin, with its page.
+    pub(super) fn marks(
+        &self,
+        work: &mut Work<'_>,
+        asked: Option<[Ride; 2]>,
+    ) -> Result<Vec<(usize, DeltaMarks)>> {
+        self.streams.marks(work, asked)
     }
 
     /// Queues what makes the bytes of values that begin as the ones before, where the columns in `strings` have theirs.

@@ -15,10 +15,9 @@ use super::marks::{KNOWN_LEVELS, Known, Marks, PageMarks, Prefilled, Streams, is
 use super::{Column, MOST, Outcome, Page, check};
 use crate::buffer::DeviceBytes;
 use crate::cuda::device::Device;
-use crate::cuda::launch::{Output, Words, Work};
+use crate::cuda::launch::{Output, Ride, Words, Work};
 use crate::cuda::modules::Family;
 use crate::cuda::scan;
-use crate::cuda::stream::Stream;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Levels become slots.
@@ -47,33 +46,52 @@ impl Device {
         nested: &[Nested],
         most: u64,
     ) -> Result<(Vec<Outcome>, Vec<NestedOutcome>)> {
-        let (flat, nested, _) = self.marked(self.own(), arena, flat, nested, most, None)?;
+        let (flat, nested, _) = self.marked(arena, flat, nested, most, None)?;
         Ok((flat, nested))
     }
 
-    /// The same in `stream` with what is known from another time of where tiles of large pages begin: of each column of `flat`, and then of each
+    /// The same with what is known from another time of where tiles of large pages begin: of each column of `flat`, and then of each
     /// leaf of `nested`. Gives that for those of which it is not known and which were decoded; `known` is `None` if nobody wants it.
     ///
     /// What is known is looked at, so that it may be of anything: the column is a fault then, or it makes no difference.
     ///
     /// # Errors
     /// As [`columns`](Self::columns).
-    #[allow(clippy::type_complexity)]
     pub(crate) fn marked(
         &self,
-        stream: &Stream,
         arena: &DeviceBytes,
         flat: &[Column],
         nested: &[Nested],
         most: u64,
         known: Option<&[Option<Arc<Marks>>]>,
-    ) -> Result<(Vec<Outcome>, Vec<NestedOutcome>, Vec<Option<Marks>>)> {
-        self.must_be_here(arena.place())?;
+    ) -> Result<Marked> {
+        let mut work = Work::new(self);
+        let arena = (work.reads(arena)?, arena.len() as u64);
+        // SAFETY: the caller holds the bytes until this returns, and the work does as well.
+        unsafe { self.marked_in(&mut work, arena, flat, nested, most, known) }
+    }
+
+    /// The same as part of work that goes on, with the address of the arena and how many bytes it has. It is waited for.
+    ///
+    /// # Errors
+    /// As [`columns`](Self::columns).
+    ///
+    /// # Safety
+    /// So many bytes are there, on this device, with a content that what is queued by now has written; and they stay until the work is done.
+    pub(in crate::cuda) unsafe fn marked_in(
+        &self,
+        work: &mut Work<'_>,
+        arena: (u64, u64),
+        flat: &[Column],
+        nested: &[Nested],
+        most: u64,
+        known: Option<&[Option<Arc<Marks>>]>,
+    ) -> Result<Marked> {
         let known_of = |number: usize| Known {
             marks: known.and_then(|known| known.get(number)?.clone()),
             keep: known.is_some(),
         };
-        let len = arena.len() as u64;
+        let (_, len) = arena;
         let flat_shapes: Vec<_> = flat.iter().map(|column| column.shape(len)).collect();
         let shapes: Vec<_> = nested.iter().map(|leaf| leaf.shape(len)).collect();
         let fit: Vec<&Nested> = nested
@@ -86,12 +104,11 @@ impl Device {
         let fit_known: Vec<Known> = fit_known
             .map(|(number, _)| known_of(flat.len() + number))
             .collect();
-        let mut work = Work::in_stream(self, stream);
-        let (table, plans, level_marks) = Table::of(&mut work, arena, &fit, &fit_known)?;
+        let (table, plans, level_marks) = Table::of(work, arena, &fit, &fit_known)?;
         let mut outputs = Vec::with_capacity(flat.len() + fit.len());
         for (number, (column, shape)) in flat.iter().zip(&flat_shapes).enumerate() {
             if shape.is_ok() {
-                let mut output = Decoding::new(self, &work, Cow::Borrowed(column), false)?;
+                let mut output = Decoding::new(self, work, Cow::Borrowed(column), false)?;
                 output.known = known_of(number);
                 outputs.push(output);
             }
@@ -100,7 +117,7 @@ impl Device {
         let mut slots = Vec::new();
         for ((nested, plan), known) in fit.iter().zip(&plans).zip(&fit_known) {
             if let Ok(plan) = plan {
-                let mut output = Decoding::new(self, &work, Cow::Borrowed(&plan.column), true)?;
+                let mut output = Decoding::new(self, work, Cow::Borrowed(&plan.column), true)?;
                 output.known = known.clone();
                 if let Some(bits) = &output.validity {
                     let len = bitmap_len(plan.column.rows()) as usize;
@@ -108,7 +125,7 @@ impl Device {
                     unsafe { work.fill(bits.address(), 0, len)? };
                 }
                 outputs.push(output);
-                slots.push(Slots::new(&mut work, nested, plan)?);
+                slots.push(Slots::new(work, nested, plan)?);
             }
         }
         let live = slots.len();
@@ -117,7 +134,7 @@ impl Device {
         let bitmaps = bitmaps.iter().map(|output| output.validity.as_ref());
         let bitmaps: Vec<_> = bitmaps.map(|bits| bits.map(Output::address)).collect();
         let count = outputs.len();
-        add_entries(self, &work, &mut outputs)?;
+        add_entries(self, work, &mut outputs)?;
         let before =
             |work: &mut Work<'_>, said| table.fill(work, &fit, &plans, &slots, &bitmaps, said);
         let (found, more) = decode(self, work, arena, &mut outputs, most, more, before)?;
@@ -191,6 +208,9 @@ impl Device {
     }
 }
 
+/// What came of flat columns, and of leaves of nested ones, and where tiles of both begin.
+pub(crate) type Marked = (Vec<Outcome>, Vec<NestedOutcome>, Vec<Option<Marks>>);
+
 /// What the levels of a leaf turned out to be.
 struct Plan {
     /// Slots of each depth.
@@ -219,7 +239,7 @@ impl Table {
     #[allow(clippy::type_complexity)]
     fn of(
         work: &mut Work<'_>,
-        arena: &DeviceBytes,
+        (base, len): (u64, u64),
         nested: &[&Nested],
         known: &[Known],
     ) -> Result<(
@@ -232,7 +252,6 @@ impl Table {
             let none = nested.iter().map(|nested| nested.plan(u64::MAX, &[]));
             return Ok((Table::default(), none.collect(), Vec::new()));
         }
-        let base = work.reads(arena)?;
         let said = work.take((nested.len() + page_count * (COUNTS + 1)) * 8)?;
         // SAFETY: the first of the words that were just taken.
         unsafe { work.fill(said, 0xff, nested.len() * 8)? };
@@ -298,7 +317,7 @@ impl Table {
             kinds,
             page_count,
             tile_count,
-            arena: (base, base + arena.len() as u64),
+            arena: (base, base + len),
         };
         for (table, known) in [(table.tiles, tiles_known), (table.repeats, repeats_known)] {
             for (offset, bytes) in &known.0 {
@@ -324,6 +343,7 @@ impl Table {
             work.launch(NESTING, "nesting_totals", BLOCK, numbers, job(&table))?;
         }
         let count = nested.len() + page_count * (COUNTS + 1);
+        let noted = table.noted(work, nested, known);
         // SAFETY: an error for each leaf, and numbers for each page.
         let words = unsafe { work.look::<8>(said, count)? };
         let words: Vec<u64> = words.into_iter().map(u64::from_ne_bytes).collect();
@@ -334,8 +354,20 @@ impl Table {
             nested.plan(*error, &totals)
         });
         let plans = plans.collect();
-        let marks = table.marks(work, nested, known)?;
+        let marks = table.marks(work, nested, known, noted)?;
         Ok((table, plans, marks))
+    }
+
+    /// Has the entries of tiles copied, of levels and of repetition levels, if there is a leaf with large pages of which they are wanted and
+    /// not known.
+    fn noted(&self, work: &mut Work<'_>, nested: &[&Nested], known: &[Known]) -> Option<[Ride; 2]> {
+        let wanted = |(nested, known): (&&Nested, &Known)| {
+            known.is_wanted() && nested.leaf.pages.iter().any(is_large)
+        };
+        let len = self.tile_count as usize * TILE_ENTRY;
+        let any = nested.iter().zip(known).any(wanted);
+        // SAFETY: so many entries each. What kernels did not write there was zero.
+        any.then(|| unsafe { [self.tiles, self.repeats].map(|table| work.ride(table, len)) })
     }
 
     /// Where the tiles of the levels of large pages begin, of leaves of which that is wanted and not known.
@@ -344,25 +376,17 @@ impl Table {
         work: &mut Work<'_>,
         nested: &[&Nested],
         known: &[Known],
+        noted: Option<[Ride; 2]>,
     ) -> Result<Vec<Vec<PageMarks>>> {
-        let wanted = |(nested, known): (&&Nested, &Known)| {
-            known.is_wanted() && nested.leaf.pages.iter().any(is_large)
-        };
         let mut marks: Vec<Vec<PageMarks>> = nested
             .iter()
             .map(|nested| vec![PageMarks::default(); nested.leaf.pages.len()])
             .collect();
-        if !nested.iter().zip(known).any(wanted) {
+        let Some([tiles, repeats]) = noted else {
             return Ok(marks);
-        }
-        let count = self.tile_count as usize;
-        // SAFETY: so many entries each. What kernels did not write there was zero.
-        let (tiles, repeats) = unsafe {
-            (
-                work.look::<TILE_ENTRY>(self.tiles, count)?,
-                work.look::<TILE_ENTRY>(self.repeats, count)?,
-            )
         };
+        let tiles = work.ridden_as::<TILE_ENTRY>(tiles)?;
+        let repeats = work.ridden_as::<TILE_ENTRY>(repeats)?;
         let (mut tiles, mut repeats) = (tiles.as_slice(), repeats.as_slice());
         for ((nested, known), marks) in nested.iter().zip(known).zip(&mut marks) {
             for (page, marks) in nested.leaf.pages.iter().zip(marks) {

@@ -14,9 +14,8 @@ use super::page_plan::{Arena, ChunkPlan};
 use super::pieces::pieces_of;
 use super::report::Tally;
 use super::wanted::{Found, Stored};
-use crate::buffer::DeviceBytes;
 use crate::cuda::columns::{Column, Leaf, Nested, NestedOutcome, Outcome};
-use crate::cuda::{Device, Filling, Stream};
+use crate::cuda::{Device, Filling, Stream, Work as Kernels};
 use crate::decode::device::{DeviceArray, DeviceBatch, Processor};
 use crate::decode::parquet::buffers::Buffers;
 use crate::decode::parquet::filter;
@@ -88,6 +87,43 @@ impl Chunk<'_> {
     /// The host decodes it, because of this.
     pub(super) fn leave(&self, why: String) {
         let _ = self.reason.set(why.into());
+    }
+}
+
+/// What the kernels are asked for: flat columns, leaves of nested ones, and which leaves of the file these are.
+struct Asked {
+    flat: Vec<Column>,
+    nested: Vec<Nested>,
+    /// `None`: of some pages nothing is kept, since the next time it may be others.
+    leaves: Vec<Option<usize>>,
+}
+
+impl Asked {
+    /// All that is planned.
+    fn of(chunks: &[Chunk<'_>]) -> Self {
+        let (mut flat, mut nested) = (Vec::new(), Vec::new());
+        let (mut leaves, mut nested_leaves) = (Vec::new(), Vec::new());
+        for chunk in chunks.iter().filter(|chunk| chunk.is_planned()) {
+            for planned in &chunk.plans {
+                let leaf = planned.is_whole.then_some(planned.leaf);
+                match planned.nested() {
+                    Some(levels) => {
+                        nested.push(levels);
+                        nested_leaves.push(leaf);
+                    }
+                    None => {
+                        flat.push(planned.chunk.column.clone());
+                        leaves.push(leaf);
+                    }
+                }
+            }
+        }
+        leaves.append(&mut nested_leaves);
+        Asked {
+            flat,
+            nested,
+            leaves,
+        }
     }
 }
 
@@ -228,12 +264,7 @@ impl Groups {
             return Ok(Decoded::Stopped);
         }
         if let Some(filling) = filling {
-            self.undo(&filling, group, &mut chunks)?;
-            if self.is_stopped() {
-                return Ok(Decoded::Stopped);
-            }
-            let pages = filling.finish()?;
-            let large = self.by_kernels(stream, pages, group, &chunks, &mut arrays, most)?;
+            let large = self.by_kernels(stream, &filling, group, &mut chunks, &mut arrays, most)?;
             if let Some(bytes) = large {
                 let why = format!("{bytes} bytes of strings in a column");
                 let bytes = bytes.saturating_mul(if is_twice { 2 } else { 1 });
@@ -264,39 +295,42 @@ impl Groups {
     fn by_kernels(
         &self,
         stream: &Stream,
-        pages: DeviceBytes,
+        filling: &Filling,
         group: &GroupPlan,
-        chunks: &[Chunk<'_>],
+        chunks: &mut [Chunk<'_>],
         arrays: &mut [Option<DeviceArray>],
         most: u64,
     ) -> Result<Option<u64>> {
-        let (mut flat, mut nested): (Vec<Column>, Vec<Nested>) = (Vec::new(), Vec::new());
-        let (mut leaves, mut nested_leaves) = (Vec::new(), Vec::new());
-        for chunk in chunks.iter().filter(|chunk| chunk.is_planned()) {
-            for planned in &chunk.plans {
-                // Of some pages nothing is kept: the next time it may be others.
-                let leaf = planned.is_whole.then_some(planned.leaf);
-                match planned.nested() {
-                    Some(levels) => {
-                        nested.push(levels);
-                        nested_leaves.push(leaf);
-                    }
-                    None => {
-                        flat.push(planned.chunk.column.clone());
-                        leaves.push(leaf);
-                    }
-                }
+        let decoded = |work: &mut Kernels<'_>, asked: &Asked| {
+            let known = self.lists.marks(group.index, &asked.leaves);
+            let marks = known.as_deref();
+            let found = filling.columns(work, &asked.flat, &asked.nested, most, marks);
+            found.map(|found| (found, known))
+        };
+        let mut work = filling.work();
+        let undoing = self.undo(filling, &mut work, chunks)?;
+        // Nobody waits for what is decompressed: pages are almost never refused, and kernels do not mind what is in them.
+        let mut asked = Asked::of(chunks);
+        let mut found = decoded(&mut work, &asked);
+        let refused = self.refused(&mut work, undoing, chunks)?;
+        if !refused.is_empty() {
+            // Before the next one takes as much memory.
+            drop((found, work));
+            self.fill_again(filling, &refused, group, chunks)?;
+            if self.is_stopped() {
+                return Ok(None);
             }
+            work = filling.work();
+            asked = Asked::of(chunks);
+            found = decoded(&mut work, &asked);
         }
-        leaves.append(&mut nested_leaves);
-        if flat.is_empty() && nested.is_empty() {
+        let ((flat, nested, marks), known) = found?;
+        filling.end(work)?;
+        let chunks = &*chunks;
+        let leaves = asked.leaves;
+        if leaves.is_empty() {
             return Ok(None);
         }
-        let known = self.lists.marks(group.index, &leaves);
-        let (flat, nested, marks) =
-            self.gpu
-                .marked(stream, &pages, &flat, &nested, most, known.as_deref())?;
-        drop(pages);
         let are_done = flat
             .iter()
             .map(|outcome| !matches!(outcome, Outcome::Fault { .. }));

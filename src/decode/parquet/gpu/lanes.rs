@@ -156,6 +156,8 @@ impl Lanes {
 
     /// What a lane does.
     pub(super) fn work(&self, stream: &Stream) {
+        // So that no call has to change the context and put it back.
+        self.groups.gpu.context().bind_thread();
         while let Some(at) = self.take() {
             let leaving = Leaving { lanes: self, at };
             let outcome = match self.items.get(at) {

@@ -8,8 +8,8 @@ use super::group::{Chunk, Groups};
 use super::inflate::inflate;
 use super::leaf::Planned;
 use super::page_plan::{Arena, Body, By};
-use crate::cuda::decompress::Body as Compressed;
-use crate::cuda::{Filling, To};
+use crate::cuda::decompress::{Body as Compressed, Checks, Sums};
+use crate::cuda::{Filling, To, Work};
 use crate::decode::parquet::failure;
 use crate::error::Result;
 use crate::format::parquet::GroupPlan;
@@ -97,13 +97,13 @@ impl Groups {
         }
     }
 
-    /// Lets the device decompress the pages that it is to, and look at checksums. The host does what it refuses, whose answer or error counts.
+    /// Queues what decompresses the pages that the device is to, and what looks at checksums.
     pub(super) fn undo(
         &self,
         filling: &Filling,
-        group: &GroupPlan,
-        chunks: &mut [Chunk<'_>],
-    ) -> Result<()> {
+        work: &mut Work<'_>,
+        chunks: &[Chunk<'_>],
+    ) -> Result<Undoing> {
         let (mut bodies, mut numbers) = (Vec::new(), Vec::new());
         let (mut plain, mut plain_numbers) = (Vec::new(), Vec::new());
         for (at, body) in bodies_of(chunks) {
@@ -126,43 +126,77 @@ impl Groups {
                 _ => {}
             }
         }
-        let mut refused: BTreeMap<At, Arc<str>> = BTreeMap::new();
-        for (check, at) in filling.decompress(&bodies)?.into_iter().zip(numbers) {
+        Ok(Undoing {
+            checks: filling.decompress(work, &bodies)?,
+            numbers,
+            sums: filling.checksums(work, &plain)?,
+            plain_numbers,
+        })
+    }
+
+    /// The pages that the device refused, and why; counts who decompressed which. Waits, if nobody did since they were queued.
+    pub(super) fn refused(
+        &self,
+        work: &mut Work<'_>,
+        undoing: Undoing,
+        chunks: &mut [Chunk<'_>],
+    ) -> Result<Refused> {
+        let mut refused = Refused::new();
+        let checks = undoing.checks.found(work)?.into_iter();
+        for (check, at) in checks.zip(undoing.numbers) {
             if check != 0 {
                 refused.insert(at, format!("the GPU refused it, check {check}").into());
             }
         }
-        let right = filling.have_checksums(&plain)?;
-        for (_, at) in right
-            .into_iter()
-            .zip(plain_numbers)
-            .filter(|(right, _)| !right)
-        {
-            refused.insert(at, "another checksum".into());
-        }
-        let numbers: Vec<_> = refused.keys().copied().collect();
-        let again = &*chunks;
-        self.in_parallel(numbers.len(), |at| {
-            let body = numbers
-                .get(at)
-                .and_then(|at| Some((body_of(again, *at)?, *at)));
-            match body {
-                Some(((_, _, body), at)) => {
-                    let (to, place, bodies) = (To::Again, body.place.clone(), vec![at]);
-                    self.fill(filling, &Piece { to, place, bodies }, group, again)
-                }
-                None => Ok(()),
+        let right = undoing.sums.found(work)?.into_iter();
+        for (right, at) in right.zip(undoing.plain_numbers) {
+            if !right {
+                refused.insert(at, "another checksum".into());
             }
-        })?;
+        }
         for (at, chunk) in chunks.iter_mut().enumerate() {
             for (leaf, planned) in chunk.plans.iter().enumerate() {
                 let why = |number| refused.get(&(at, leaf, number)).cloned();
                 chunk.undone.add(&planned.chunk.bodies, why);
             }
         }
-        Ok(())
+        Ok(refused)
+    }
+
+    /// Brings the pages that the device refused there by the host, whose answer or error counts.
+    pub(super) fn fill_again(
+        &self,
+        filling: &Filling,
+        refused: &Refused,
+        group: &GroupPlan,
+        chunks: &[Chunk<'_>],
+    ) -> Result<()> {
+        let numbers: Vec<_> = refused.keys().copied().collect();
+        self.in_parallel(numbers.len(), |at| {
+            let body = numbers
+                .get(at)
+                .and_then(|at| Some((body_of(chunks, *at)?, *at)));
+            match body {
+                Some(((_, _, body), at)) => {
+                    let (to, place, bodies) = (To::Again, body.place.clone(), vec![at]);
+                    self.fill(filling, &Piece { to, place, bodies }, group, chunks)
+                }
+                None => Ok(()),
+            }
+        })
     }
 }
+
+/// Pages that the device decompresses, or whose checksums it looks at.
+pub(super) struct Undoing {
+    checks: Checks,
+    numbers: Vec<At>,
+    sums: Sums,
+    plain_numbers: Vec<At>,
+}
+
+/// Pages that the device did not take, and why.
+pub(super) type Refused = BTreeMap<At, Arc<str>>;
 
 /// The pages of all chunks in the order of the arena, and where each is named.
 fn bodies_of<'a>(chunks: &'a [Chunk<'_>]) -> impl Iterator<Item = (At, &'a Body)> {
