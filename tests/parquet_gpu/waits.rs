@@ -126,7 +126,7 @@ fn marks_take_no_waits() {
     std::fs::write(&path, marks::file(5000, |_| 9)).unwrap();
     {
         let (gpu, cache) = (Device::open(0).unwrap(), MetadataCache::new());
-        for is_marked in [true, false] {
+        for is_marked in [false, true] {
             let counts = counted(&session, || {
                 let scan = scan(cache.open(&path).unwrap()).on_device(&gpu);
                 let scan = scan.processor(Processor::Gpu).page_lists(&cache);

@@ -102,7 +102,7 @@ fn an_error_at_calls_of_the_driver() {
     }
     for (streams, boundaries, ahead, code, runs) in [
         ("eager", Boundaries::Host, 2, 1, 20),
-        ("lazy", Boundaries::Host, 0, 700, 10),
+        ("lazy", Boundaries::Host, 0, 700, 16),
         ("eager", Boundaries::Device, 2, 700, 10),
         ("lazy", Boundaries::Device, 1, 1, 20),
     ] {
