@@ -186,7 +186,8 @@ static __device__ bool walk(const ExampleJob *job, u64 record) {
     return true;
 }
 
-WIDE_KERNEL(example_index)(const ExampleJob *job) {
+WIDE_KERNEL(example_index)(const __grid_constant__ ExampleJob given) {
+    const ExampleJob *job = &given;
     for (u64 record = thread_number(); record < job->count; record += thread_count()) {
         for (u64 f = 0; f < job->feature_count; f++) {
             Slot none = {0, 0};
@@ -310,7 +311,8 @@ static __device__ Found count_long(const Feature *feature, u64 data, u64 len) {
     return found;
 }
 
-WIDE_KERNEL(example_counts)(const ExampleJob *job) {
+WIDE_KERNEL(example_counts)(const __grid_constant__ ExampleJob given) {
+    const ExampleJob *job = &given;
     u32 lane = threadIdx.x % LANES;
     u64 groups = (job->count + LANES - 1) / LANES, warps = thread_count() / LANES;
     for (u64 at = thread_number() / LANES; at < groups * job->feature_count; at += warps) {
@@ -418,7 +420,8 @@ static __device__ void put_blank(const Feature *feature, u64 to, u64 from) {
     }
 }
 
-WIDE_KERNEL(example_emit)(const ExampleJob *job) {
+WIDE_KERNEL(example_emit)(const __grid_constant__ ExampleJob given) {
+    const ExampleJob *job = &given;
     u32 lane = threadIdx.x % LANES;
     u64 groups = (job->count + LANES - 1) / LANES, warps = thread_count() / LANES;
     for (u64 at = thread_number() / LANES; at < groups * job->feature_count; at += warps) {
@@ -507,7 +510,8 @@ static __device__ u64 begin_of(const CopyJob *job, u64 index) {
 }
 
 // Bytes of values beside each other: a block for each part of the output, so that one long value is the work of many.
-KERNEL(example_copy, COPY_THREADS)(const CopyJob *job) {
+KERNEL(example_copy, COPY_THREADS)(const __grid_constant__ CopyJob given) {
+    const CopyJob *job = &given;
     u64 tiles = (job->bytes + COPY_TILE - 1) / COPY_TILE;
     for (u64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         u64 begin = tile * COPY_TILE, end = begin + COPY_TILE < job->bytes ? begin + COPY_TILE : job->bytes;
@@ -543,7 +547,8 @@ struct TensorJob {
 };
 static_assert(sizeof(TensorJob) == 104);  // the same, by `Dense::describe` in dense.rs
 
-KERNEL(example_tensor, THREADS)(const TensorJob *job) {
+KERNEL(example_tensor, THREADS)(const __grid_constant__ TensorJob given) {
+    const TensorJob *job = &given;
     u64 each = job->shape[0] * job->shape[1] * job->shape[2], count = job->count * each;
     for (u64 index = thread_number(); index < count; index += thread_count()) {
         u64 record = index / each, rest = index % each;
