@@ -12,6 +12,10 @@ use super::underway::UnderWay;
 use crate::buffer::{BlockMut, DeviceBytes, HostMemory};
 use crate::error::{Error, ErrorKind, Result};
 
+/// `CU_LAUNCH_PARAM_BUFFER_POINTER` and `CU_LAUNCH_PARAM_BUFFER_SIZE`: parameters come as one buffer, of which the length is told.
+const BUFFER_POINTER: usize = 1;
+const BUFFER_SIZE: usize = 2;
+
 /// A parameter of a kernel: words in the order and with the alignment of the structure in its source.
 #[derive(Debug, Default)]
 pub(super) struct Words(Vec<u8>);
@@ -256,7 +260,8 @@ impl<'a> Work<'a> {
         Ok(address)
     }
 
-    /// Queues a kernel whose one parameter is a pointer to its job, with a thread for each of `threads` and blocks of `block`.
+    /// Queues a kernel whose one parameter is its job, with a thread for each of `threads` and blocks of `block`. The driver takes the job over
+    /// at once, and refuses one of another length than the kernel's.
     ///
     /// # Safety
     /// The job, and all that its addresses lead to, is what the kernel takes it for: on the device, of that length, and not freed
@@ -267,19 +272,27 @@ impl<'a> Work<'a> {
         kernel: &str,
         block: u32,
         threads: u64,
-        job: Words,
+        mut job: Words,
     ) -> Result<()> {
         let module = self.device.module(family)?;
         let function = module.function(kernel)?;
-        let mut job = self.upload(job)?;
-        let mut parameters = [ptr::from_mut(&mut job).cast::<c_void>()];
+        // The structure has numbers of 8 bytes.
+        job.0.resize(job.0.len().next_multiple_of(8), 0);
+        let mut len = job.0.len();
+        let mut parameters = [
+            ptr::without_provenance_mut(BUFFER_POINTER),
+            job.0.as_mut_ptr().cast::<c_void>(),
+            ptr::without_provenance_mut(BUFFER_SIZE),
+            ptr::from_mut(&mut len).cast(),
+            ptr::null_mut(),
+        ];
         let blocks = threads
             .div_ceil(u64::from(block))
             .clamp(1, u64::from(self.device.blocks())) as u32;
         let stream = self.stream;
         self.done = false;
-        // SAFETY: a function of a module that the device keeps, with the one parameter that all kernels have; its size is known
-        // to the driver, which copies it now. The rest is the caller's promise.
+        // SAFETY: a function of a module that the device keeps, with the one parameter that all kernels have; the buffer has as many bytes
+        // as it says, and the driver copies it now. The rest is the caller's promise.
         self.device.context().call(|driver| unsafe {
             driver.cuLaunchKernel(
                 function.cast(),
@@ -291,8 +304,8 @@ impl<'a> Work<'a> {
                 1,
                 0,
                 stream.handle(),
-                parameters.as_mut_ptr(),
                 ptr::null_mut(),
+                parameters.as_mut_ptr(),
             )
         })
     }

@@ -100,6 +100,8 @@ pub struct Module {
     name: &'static str,
     time: Duration,
     log: String,
+    /// Those that were looked up.
+    functions: Mutex<HashMap<Box<str>, Handle<CUfunction>>>,
 }
 
 /// Bytes for what the compiler says.
@@ -154,6 +156,7 @@ impl Module {
             name: family.name,
             time,
             log,
+            functions: Mutex::default(),
         })
     }
 
@@ -172,7 +175,7 @@ impl Module {
         &self.log
     }
 
-    /// A kernel by its name, as a `CUfunction`; it is gone with the module.
+    /// A kernel by its name, as a `CUfunction`; it is gone with the module. The driver is asked once for each.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is none of that name; else as [`Device::module`].
@@ -182,6 +185,15 @@ impl Module {
             let what = format!("kernel {name} in {}", self.name).into();
             Error::new(ErrorKind::NotFound { what }).by("cuda")
         };
+        self.context.check()?;
+        // Nothing panics while it is held.
+        let mut functions = self
+            .functions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(function) = functions.get(name) {
+            return Ok(function.0.cast());
+        }
         let text = CString::new(name).map_err(|_| missing())?;
         let mut function: CUfunction = ptr::null_mut();
         // SAFETY: the module lives as long as `self`; a place for the function, and a text with a zero byte at its end.
@@ -189,7 +201,10 @@ impl Module {
             driver.cuModuleGetFunction(&mut function, self.handle.0, text.as_ptr())
         });
         match found {
-            Ok(()) => Ok(function.cast()),
+            Ok(()) => {
+                functions.insert(name.into(), Handle(function));
+                Ok(function.cast())
+            }
             Err(error) => Err(match error.kind() {
                 ErrorKind::Cuda {
                     code: NOT_FOUND, ..

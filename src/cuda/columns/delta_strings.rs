@@ -93,7 +93,7 @@ impl Texts {
         job: impl Fn() -> Words,
         tensor: bool,
         (known, kept): (&[PageMarks], bool),
-        strings: impl Fn(&mut Work<'_>) -> Result<Words>,
+        strings: impl Fn() -> Words,
     ) -> Result<()> {
         // SAFETY: as the caller promises; the arrays for lengths were made as long.
         self.found = unsafe { self.streams.launch(work, job, tensor, known, kept)? };
@@ -107,7 +107,7 @@ impl Texts {
             ("delta_text_scan", self.count),
             ("delta_text_ends", self.tiles),
         ] {
-            let job = self.job(strings(work)?);
+            let job = self.job(strings());
             // SAFETY: the job is a `TextJob` with tables of these lengths; lengths are those of the streams, as many as values.
             unsafe { work.launch(DELTA_STRINGS, kernel, BLOCK, warps * WARP, job)? };
         }

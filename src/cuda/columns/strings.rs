@@ -51,6 +51,8 @@ pub(super) struct Found {
     sources: u64,
     bytes: u64,
     before: u64,
+    /// The table of columns, as it is now.
+    table: u64,
     columns: Vec<Entry>,
     texts: Texts,
 }
@@ -166,14 +168,16 @@ pub(super) unsafe fn find(
         sources: work.upload(sources)?,
         bytes,
         before: 0,
+        table: 0,
         columns,
         texts: Texts::default(),
     };
     if tables.tiles == 0 {
         return Ok(found);
     }
+    found.upload(work, tables)?;
     let blocks = tables.tiles * u64::from(BLOCK);
-    let job = found.job(work, tables, 0)?;
+    let job = found.job(tables, 0);
     // SAFETY: the job is a `StringJob` with tables of these lengths. Each value that `strings_walk` finds is inside of its page and has an
     // end of its own; the others stay inside of what it found.
     unsafe {
@@ -181,12 +185,12 @@ pub(super) unsafe fn find(
         work.launch(STRINGS, "strings_walk", BLOCK, warps, job)?;
     }
     if tables.known.iter().any(|page| !page.values.is_empty()) {
-        let job = found.job(work, tables, 0)?;
+        let job = found.job(tables, 0);
         // SAFETY: as above; where tiles are said to begin is looked at before it is used.
         unsafe { work.launch(STRINGS, "strings_known", BLOCK, tables.tiles * WARP, job)? };
     }
     if !texts.is_empty() {
-        let strings = |work: &mut Work<'_>| found.job(work, tables, 0);
+        let strings = || found.job(tables, 0);
         // SAFETY: as above: there is an end for each row of their pages.
         unsafe {
             let known = (tables.known, tables.kept);
@@ -195,19 +199,19 @@ pub(super) unsafe fn find(
     }
     found.texts = texts;
     if each().any(|output| output.column.is_text()) {
-        let job = found.job(work, tables, 0)?;
+        let job = found.job(tables, 0);
         // SAFETY: as above; a number for each tile, which were all filled.
         unsafe {
             work.launch(STRINGS, "strings_count", BLOCK, blocks, job)?;
             found.before = scan::rows(work, found.bytes, 1, tables.tiles)?;
         }
-        let job = found.job(work, tables, 0)?;
+        let job = found.job(tables, 0);
         // SAFETY: as above, with a place for each row, and an offset more.
         unsafe { work.launch(STRINGS, "strings_place", BLOCK, blocks, job)? };
     }
     let is_decimal = |column: &Column| matches!(column.convert, Convert::WidenBigEndian { .. });
     if each().any(|output| is_decimal(&output.column)) {
-        let job = found.job(work, tables, 0)?;
+        let job = found.job(tables, 0);
         // SAFETY: as above, with room for the decimal of each row.
         unsafe { work.launch(STRINGS, "strings_decimals", BLOCK, blocks, job)? };
     }
@@ -269,12 +273,13 @@ pub(super) unsafe fn copy(
     if chunks == 0 {
         return Ok(false);
     }
-    let job = found.job(work, tables, chunks)?;
+    found.upload(work, tables)?;
+    let job = found.job(tables, chunks);
     let threads = chunks * u64::from(BLOCK);
     // SAFETY: as in `find`: offsets and places are those of rows that nothing is wrong with, and there is room for all bytes.
     unsafe { work.launch(STRINGS, "strings_copy", BLOCK, threads, job)? };
     if found.texts.is_prefixed() {
-        let job = found.job(work, tables, chunks)?;
+        let job = found.job(tables, chunks);
         // SAFETY: as above.
         unsafe { found.texts.bytes(work, job)? };
     }
@@ -297,8 +302,8 @@ impl Found {
         &self.texts
     }
 
-    /// A `StringJob`. Columns are as they are now.
-    fn job(&self, work: &mut Work<'_>, tables: &Tables<'_>, chunks: u64) -> Result<Words> {
+    /// Brings the columns to the device, as they are now.
+    fn upload(&mut self, work: &mut Work<'_>, tables: &Tables<'_>) -> Result<()> {
         let mut words = Words::with_capacity(self.columns.len().saturating_mul(STRINGS_ENTRY))?;
         for entry in &self.columns {
             let page = entry.dictionary.and_then(|at| tables.spots.get(at));
@@ -310,11 +315,16 @@ impl Found {
             words.u32(page).u32(entry.large.into());
             words.u32(entry.utf8.into()).u32(entry.decimals.into());
         }
-        let columns = work.upload(words)?;
+        self.table = work.upload(words)?;
+        Ok(())
+    }
+
+    /// A `StringJob`.
+    fn job(&self, tables: &Tables<'_>, chunks: u64) -> Words {
         let mut job = (tables.job)();
-        job.u64(self.sources).u64(columns);
+        job.u64(self.sources).u64(self.table);
         job.u64(self.bytes).u64(self.before);
         job.u64(self.columns.len() as u64).u64(chunks);
-        Ok(job)
+        job
     }
 }

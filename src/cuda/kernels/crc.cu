@@ -50,7 +50,8 @@ static __device__ u32 power(const CrcJob *job, u64 bytes) {
     return factor;
 }
 
-KERNEL(crc, THREADS)(const CrcJob *job) {
+KERNEL(crc, THREADS)(const __grid_constant__ CrcJob given) {
+    const CrcJob *job = &given;
     __shared__ u32 tables[4][256];
     u32 polynomial = job->polynomial;
     for (u32 i = threadIdx.x; i < 1024; i += THREADS)

@@ -249,7 +249,8 @@ static __device__ u32 lz4(Window &window, u32 at, u8 *to, u32 len) {
 }
 
 // With a number of blocks, as the compiler else spills registers for more of them than help.
-extern "C" __global__ void __launch_bounds__(THREADS, 8) decompress(const DecompressJob *job) {
+extern "C" __global__ void __launch_bounds__(THREADS, 8) decompress(const __grid_constant__ DecompressJob given) {
+    const DecompressJob *job = &given;
     u32 lane = threadIdx.x % LANES;
     u64 warps = thread_count() / LANES;
     for (u64 index = thread_number() / LANES; index < job->count; index += warps) {

@@ -94,7 +94,8 @@ static __device__ u32 walk_blocks(const Page *page, u32 &at, u32 count, const St
     return 0;
 }
 
-KERNEL_WITH(delta_walk, THREADS, 6)(const DeltaJob *work) {
+KERNEL_WITH(delta_walk, THREADS, 6)(const __grid_constant__ DeltaJob given) {
+    const DeltaJob *work = &given;
     const Job *job = &work->job;
     u32 lane = threadIdx.x % LANES;
     u64 warps = thread_count() / LANES;
@@ -172,7 +173,8 @@ static __device__ u32 known_tile(const Page *page, const Stream *stream, const B
 }
 
 // Streams of which it is known where their tiles begin, a warp for each tile.
-KERNEL_WITH(delta_known, THREADS, 6)(const DeltaJob *work) {
+KERNEL_WITH(delta_known, THREADS, 6)(const __grid_constant__ DeltaJob given) {
+    const DeltaJob *work = &given;
     u64 warps = thread_count() / LANES;
     for (u64 index = thread_number() / LANES; index < work->checkpoint_count; index += warps) {
         Checkpoint *checkpoint = &work->checkpoints[index];
@@ -218,7 +220,8 @@ static __device__ bool open_part(const DeltaJob *work, u64 index, Part &part) {
 }
 
 // The sum of the deltas of each tile, by a warp.
-KERNEL_WITH(delta_sums, THREADS, 6)(const DeltaJob *work) {
+KERNEL_WITH(delta_sums, THREADS, 6)(const __grid_constant__ DeltaJob given) {
+    const DeltaJob *work = &given;
     u64 warps = thread_count() / LANES;
     for (u64 index = thread_number() / LANES; index < work->checkpoint_count; index += warps) {
         Part part;
@@ -241,7 +244,8 @@ KERNEL_WITH(delta_sums, THREADS, 6)(const DeltaJob *work) {
 }
 
 // The first value of each tile of a stream, by a warp.
-KERNEL(delta_scan, THREADS)(const DeltaJob *work) {
+KERNEL(delta_scan, THREADS)(const __grid_constant__ DeltaJob given) {
+    const DeltaJob *work = &given;
     u32 lane = threadIdx.x % LANES;
     u64 warps = thread_count() / LANES;
     for (u64 index = thread_number() / LANES; index < work->stream_count; index += warps) {
@@ -392,9 +396,9 @@ static __device__ void emit_all(const DeltaJob *work) {
 }
 
 // The values of each tile, by a warp.
-KERNEL_WITH(delta_emit, THREADS, 6)(const DeltaJob *work) { emit_all<false>(work); }
+KERNEL_WITH(delta_emit, THREADS, 6)(const __grid_constant__ DeltaJob given) { emit_all<false>(&given); }
 
-KERNEL_WITH(delta_emit_tensor, THREADS, 6)(const DeltaJob *work) { emit_all<true>(work); }
+KERNEL_WITH(delta_emit_tensor, THREADS, 6)(const __grid_constant__ DeltaJob given) { emit_all<true>(&given); }
 
 // The values of two chunks, by the lowest bits of their ranks: rows of one bitmap word have them from one chunk, or from it and the one before.
 #define RING (2 * CHUNK)
@@ -492,12 +496,12 @@ static __device__ void emit_all_rows(const DeltaJob *work, u64 *ring) {
 }
 
 // The values of each tile of rows, to where they stay, by a warp.
-KERNEL_WITH(delta_rows, THREADS, 6)(const DeltaJob *work) {
+KERNEL_WITH(delta_rows, THREADS, 6)(const __grid_constant__ DeltaJob given) {
     __shared__ u64 rings[WARPS][RING];
-    emit_all_rows<false>(work, rings[threadIdx.x / LANES]);
+    emit_all_rows<false>(&given, rings[threadIdx.x / LANES]);
 }
 
-KERNEL_WITH(delta_rows_tensor, THREADS, 6)(const DeltaJob *work) {
+KERNEL_WITH(delta_rows_tensor, THREADS, 6)(const __grid_constant__ DeltaJob given) {
     __shared__ u64 rings[WARPS][RING];
-    emit_all_rows<true>(work, rings[threadIdx.x / LANES]);
+    emit_all_rows<true>(&given, rings[threadIdx.x / LANES]);
 }

@@ -60,7 +60,8 @@ static __device__ bool open_part(const TextJob *work, u64 index, Part &part) {
 }
 
 // Which text each tile is of, and nothing else: by a warp for each text.
-KERNEL(delta_text_tiles, THREADS)(const TextJob *work) {
+KERNEL(delta_text_tiles, THREADS)(const __grid_constant__ TextJob given) {
+    const TextJob *work = &given;
     u64 warps = thread_count() / LANES;
     for (u64 index = thread_number() / LANES; index < work->text_count; index += warps) {
         const Text *text = &work->texts[index];
@@ -70,7 +71,8 @@ KERNEL(delta_text_tiles, THREADS)(const TextJob *work) {
 }
 
 // Bytes of each tile, by a warp; and whether there can be such values.
-KERNEL(delta_text_sums, THREADS)(const TextJob *work) {
+KERNEL(delta_text_sums, THREADS)(const __grid_constant__ TextJob given) {
+    const TextJob *work = &given;
     u32 lane = threadIdx.x % LANES;
     u64 warps = thread_count() / LANES;
     for (u64 index = thread_number() / LANES; index < work->tile_count; index += warps) {
@@ -105,7 +107,8 @@ KERNEL(delta_text_sums, THREADS)(const TextJob *work) {
 }
 
 // Bytes before each tile of a page, by a warp; and whether the page has so many.
-KERNEL(delta_text_scan, THREADS)(const TextJob *work) {
+KERNEL_WITH(delta_text_scan, THREADS, 6)(const __grid_constant__ TextJob given) {
+    const TextJob *work = &given;
     u32 lane = threadIdx.x % LANES;
     u64 warps = thread_count() / LANES;
     const Job *job = &work->strings.job;
@@ -147,7 +150,8 @@ KERNEL(delta_text_scan, THREADS)(const TextJob *work) {
 
 // Where each value ends, by a warp for each tile: of DELTA_LENGTH_BYTE_ARRAY in the page; of DELTA_BYTE_ARRAY in what is made of it, and its
 // stored bytes in the page.
-KERNEL(delta_text_ends, THREADS)(const TextJob *work) {
+KERNEL(delta_text_ends, THREADS)(const __grid_constant__ TextJob given) {
+    const TextJob *work = &given;
     u32 lane = threadIdx.x % LANES;
     u64 warps = thread_count() / LANES;
     for (u64 index = thread_number() / LANES; index < work->tile_count; index += warps) {
@@ -174,7 +178,8 @@ KERNEL(delta_text_ends, THREADS)(const TextJob *work) {
 }
 
 // The bytes of DELTA_BYTE_ARRAY.
-KERNEL_WITH(delta_text_bytes, THREADS, 6)(const TextJob *work) {
+KERNEL_WITH(delta_text_bytes, THREADS, 6)(const __grid_constant__ TextJob given) {
+    const TextJob *work = &given;
     u32 lane = threadIdx.x % LANES;
     u64 warps = thread_count() / LANES;
     const Job *job = &work->strings.job;

@@ -26,7 +26,8 @@ struct DenseJob {
 };
 static_assert(sizeof(DenseJob) == 144);  // what `Device::dense` in dense.rs writes
 
-KERNEL(dense, THREADS)(const DenseJob *job) {
+KERNEL(dense, THREADS)(const __grid_constant__ DenseJob given) {
+    const DenseJob *job = &given;
     u64 count = job->shape[0] * job->shape[1] * job->shape[2] * job->shape[3];
     for (u64 index = thread_number(); index < count; index += thread_count()) {
         u64 d = index % job->shape[3], rest = index / job->shape[3];

@@ -186,7 +186,8 @@ static __device__ bool walk(const ExampleJob *job, u64 record) {
     return true;
 }
 
-WIDE_KERNEL(example_index)(const ExampleJob *job) {
+WIDE_KERNEL(example_index)(const __grid_constant__ ExampleJob given) {
+    const ExampleJob *job = &given;
     for (u64 record = thread_number(); record < job->count; record += thread_count()) {
         for (u64 f = 0; f < job->feature_count; f++) {
             Slot none = {0, 0};
@@ -310,7 +311,8 @@ static __device__ Found count_long(const Feature *feature, u64 data, u64 len) {
     return found;
 }
 
-WIDE_KERNEL(example_counts)(const ExampleJob *job) {
+WIDE_KERNEL(example_counts)(const __grid_constant__ ExampleJob given) {
+    const ExampleJob *job = &given;
     u32 lane = threadIdx.x % LANES;
     u64 groups = (job->count + LANES - 1) / LANES, warps = thread_count() / LANES;
     for (u64 at = thread_number() / LANES; at < groups * job->feature_count; at += warps) {
@@ -418,7 +420,8 @@ static __device__ void put_blank(const Feature *feature, u64 to, u64 from) {
     }
 }
 
-WIDE_KERNEL(example_emit)(const ExampleJob *job) {
+WIDE_KERNEL(example_emit)(const __grid_constant__ ExampleJob given) {
+    const ExampleJob *job = &given;
     u32 lane = threadIdx.x % LANES;
     u64 groups = (job->count + LANES - 1) / LANES, warps = thread_count() / LANES;
     for (u64 at = thread_number() / LANES; at < groups * job->feature_count; at += warps) {
@@ -517,7 +520,8 @@ static __device__ u64 begin_of(const Copy *copy, u32 large, u64 index) {
 }
 
 // Bytes of values beside each other, of all features: a block for each part of the output, so that one long value is the work of many.
-KERNEL(example_copy, COPY_THREADS)(const CopyJob *job) {
+KERNEL(example_copy, COPY_THREADS)(const __grid_constant__ CopyJob given) {
+    const CopyJob *job = &given;
     u32 large = job->large;
     for (u64 tile = blockIdx.x; tile < job->tiles; tile += gridDim.x) {
         // The last one whose tiles begin at or before it.
@@ -571,7 +575,8 @@ struct TensorJob {
 };
 static_assert(sizeof(TensorJob) == 16);  // what is written there
 
-KERNEL(example_tensor, THREADS)(const TensorJob *job) {
+KERNEL(example_tensor, THREADS)(const __grid_constant__ TensorJob given) {
+    const TensorJob *job = &given;
     for (u64 number = 0; number < job->count; number++) {
         // A copy: else all of it is read again behind each store.
         Tensor tensor = job->tensors[number];

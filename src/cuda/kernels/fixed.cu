@@ -84,7 +84,8 @@ static __device__ bool copy_words(const Job *job, u64 from, u8 *output, u32 coun
     return true;
 }
 
-KERNEL_WITH(fixed, THREADS, 8)(const Job *job) {
+KERNEL_WITH(fixed, THREADS, 8)(const __grid_constant__ Job given) {
+    const Job *job = &given;
     __shared__ Rows rows;
     for (u64 index = blockIdx.x; index < job->tile_count; index += gridDim.x) {
         const Tile *tile = &job->tiles[index];
@@ -132,7 +133,8 @@ KERNEL_WITH(fixed, THREADS, 8)(const Job *job) {
     }
 }
 
-KERNEL(booleans, THREADS)(const Job *job) {
+KERNEL(booleans, THREADS)(const __grid_constant__ Job given) {
+    const Job *job = &given;
     __shared__ Rows rows;
     __shared__ u32 words[LANES];
     for (u64 index = blockIdx.x; index < job->tile_count; index += gridDim.x) {

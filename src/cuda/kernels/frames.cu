@@ -72,7 +72,8 @@ static __device__ u32 candidates(const FindJob *job, u64 at, u64 *lengths) {
     return found;
 }
 
-KERNEL(frames_count, THREADS)(const FindJob *job) {
+KERNEL(frames_count, THREADS)(const __grid_constant__ FindJob given) {
+    const FindJob *job = &given;
     __shared__ u64 room[WARPS];
     u64 tiles = (job->len + TILE - 1) / TILE;
     for (u64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
@@ -83,7 +84,8 @@ KERNEL(frames_count, THREADS)(const FindJob *job) {
     }
 }
 
-KERNEL(frames_find, THREADS)(const FindJob *job) {
+KERNEL(frames_find, THREADS)(const __grid_constant__ FindJob given) {
+    const FindJob *job = &given;
     __shared__ u64 room[WARPS];
     u64 tiles = (job->len + TILE - 1) / TILE;
     for (u64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
@@ -109,7 +111,8 @@ struct LinkJob {
 };
 static_assert(sizeof(LinkJob) == 32);  // the same
 
-KERNEL(frames_link, THREADS)(const LinkJob *job) {
+KERNEL(frames_link, THREADS)(const __grid_constant__ LinkJob given) {
+    const LinkJob *job = &given;
     for (u64 i = thread_number(); i < job->count; i += thread_count()) {
         u64 next = job->candidates[i].data + job->candidates[i].len + OVERHEAD;
         u64 low = i + 1, high = job->count;
@@ -141,7 +144,8 @@ struct JumpJob {
 static_assert(sizeof(JumpJob) == 40);  // what is written there
 
 // Marks what is as far again from the first as what is marked.
-KERNEL(frames_jump, THREADS)(const JumpJob *job) {
+KERNEL(frames_jump, THREADS)(const __grid_constant__ JumpJob given) {
+    const JumpJob *job = &given;
     for (u64 i = thread_number(); i < job->count; i += thread_count()) {
         u64 to = job->jump[i];
         job->jump_twice[i] = to < job->count ? job->jump[to] : job->count;
@@ -161,7 +165,8 @@ struct PickJob {
 };
 static_assert(sizeof(PickJob) == 40);  // the same
 
-KERNEL(frames_pick, THREADS)(const PickJob *job) {
+KERNEL(frames_pick, THREADS)(const __grid_constant__ PickJob given) {
+    const PickJob *job = &given;
     for (u64 i = thread_number(); i < job->count; i += thread_count())
         if (job->marks[i]) job->records[job->firsts[i]] = job->candidates[i];
 }
@@ -178,14 +183,16 @@ struct CheckJob {
 };
 static_assert(sizeof(CheckJob) == 64);  // the same
 
-KERNEL(frames_piece_counts, THREADS)(const CheckJob *job) {
+KERNEL(frames_piece_counts, THREADS)(const __grid_constant__ CheckJob given) {
+    const CheckJob *job = &given;
     for (u64 i = thread_number(); i < job->count; i += thread_count()) {
         u64 len = job->records[i].len;
         job->counts[i] = len == 0 ? 1 : (len - 1) / PIECE + 1;
     }
 }
 
-KERNEL(frames_pieces, THREADS)(const CheckJob *job) {
+KERNEL(frames_pieces, THREADS)(const __grid_constant__ CheckJob given) {
+    const CheckJob *job = &given;
     u64 pieces = job->firsts[job->count];
     for (u64 at = thread_number(); at < job->room; at += thread_count()) {
         Piece piece = {0, 0, 0, 0, 0};
@@ -209,7 +216,8 @@ KERNEL(frames_pieces, THREADS)(const CheckJob *job) {
     }
 }
 
-KERNEL(frames_check, THREADS)(const CheckJob *job) {
+KERNEL(frames_check, THREADS)(const __grid_constant__ CheckJob given) {
+    const CheckJob *job = &given;
     for (u64 i = thread_number(); i < job->count; i += thread_count()) {
         u64 len = job->records[i].len;
         const u8 *header = (const u8 *)job->records[i].data - HEADER;

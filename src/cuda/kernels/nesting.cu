@@ -112,7 +112,8 @@ static __device__ u32 walk_both(const Page *page, const Nest *nest, Found *found
     return 0;
 }
 
-KERNEL(nesting_walk, THREADS)(const NestJob *nested) {
+KERNEL_WITH(nesting_walk, THREADS, 6)(const __grid_constant__ NestJob given) {
+    const NestJob *nested = &given;
     const Job *job = &nested->job;
     u32 lane = threadIdx.x % LANES;
     for (u32 index = warp_number(); index < (u32)job->page_count; index += warp_count()) {
@@ -131,7 +132,8 @@ KERNEL(nesting_walk, THREADS)(const NestJob *nested) {
 }
 
 // Pages of which it is known where the levels of each tile begin, as in `walk`: a warp for each tile.
-KERNEL_WITH(nesting_known, THREADS, 6)(const NestJob *nested) {
+KERNEL_WITH(nesting_known, THREADS, 6)(const __grid_constant__ NestJob given) {
+    const NestJob *nested = &given;
     const Job *job = &nested->job;
     for (u32 index = warp_number(); index < (u32)job->tile_count; index += warp_count()) {
         const Tile *tile = &job->tiles[index];
@@ -179,7 +181,8 @@ static __device__ void add_levels(const Job *job, const Page *page, const Tile *
     }
 }
 
-KERNEL(nesting_levels, THREADS)(const NestJob *nested) {
+KERNEL_WITH(nesting_levels, THREADS, 6)(const __grid_constant__ NestJob given) {
+    const NestJob *nested = &given;
     __shared__ u64 room[WARPS][TILE / 8];
     const Job *job = &nested->job;
     u32 lane = threadIdx.x % LANES;
@@ -229,7 +232,8 @@ KERNEL(nesting_levels, THREADS)(const NestJob *nested) {
 }
 
 // Sums of a page are differences of those of tiles.
-KERNEL(nesting_totals, THREADS)(const NestJob *nested) {
+KERNEL(nesting_totals, THREADS)(const __grid_constant__ NestJob given) {
+    const NestJob *nested = &given;
     const Job *job = &nested->job;
     for (u64 item = thread_number(); item < job->page_count * (COUNTS + 1); item += thread_count()) {
         u64 index = item / (COUNTS + 1);
@@ -324,7 +328,8 @@ static __device__ void padded_bits(const Nest *nest, const Own &own, const Bitma
     }
 }
 
-KERNEL(nesting_slots, THREADS)(const NestJob *nested) {
+KERNEL(nesting_slots, THREADS)(const __grid_constant__ NestJob given) {
+    const NestJob *nested = &given;
     __shared__ u64 room[WARPS];
     __shared__ u64 base[DEPTHS];
     __shared__ u32 words[LANES];
@@ -409,7 +414,8 @@ struct EvenJob {
 static_assert(sizeof(EvenJob) == 40);  // what `Device::uneven` in columns/even.rs writes
 
 // Whether all lists have the same number of items.
-KERNEL(nesting_even, THREADS)(const EvenJob *job) {
+KERNEL(nesting_even, THREADS)(const __grid_constant__ EvenJob given) {
+    const EvenJob *job = &given;
     for (u64 at = thread_number(); at < job->count; at += thread_count()) {
         u64 offset = job->width == 8 ? ((const u64 *)job->offsets)[at] : ((const u32 *)job->offsets)[at];
         if (offset != at * job->size) atomicMin(job->error, at);

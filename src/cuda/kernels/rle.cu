@@ -23,7 +23,8 @@ static __device__ u32 bits_of(const Job *job, const Page *page, const Found *fou
 }
 
 // Which rows of a tile are not null, and how many.
-KERNEL(rle, THREADS)(const Job *job) {
+KERNEL(rle, THREADS)(const __grid_constant__ Job given) {
+    const Job *job = &given;
     u32 lane = threadIdx.x % LANES;
     u64 warps = thread_count() / LANES;
     for (u64 index = thread_number() / LANES; index < job->tile_count; index += warps) {
@@ -47,7 +48,8 @@ KERNEL(rle, THREADS)(const Job *job) {
 }
 
 // Values before each tile of a page, by a block; and whether they are as many as the page says, in the header and by its length.
-KERNEL(ranks, THREADS)(const Job *job) {
+KERNEL(ranks, THREADS)(const __grid_constant__ Job given) {
+    const Job *job = &given;
     __shared__ u32 sums[WARPS];
     for (u64 index = blockIdx.x; index < job->page_count; index += gridDim.x) {
         const Page *page = &job->pages[index];

@@ -23,7 +23,8 @@ static __device__ u64 load(const ScanJob *job, u64 row, u64 at) {
     return at < job->length ? job->input[row * job->length + at] : 0;
 }
 
-KERNEL(scan_reduce, THREADS)(const ScanJob *job) {
+KERNEL(scan_reduce, THREADS)(const __grid_constant__ ScanJob given) {
+    const ScanJob *job = &given;
     __shared__ u64 room[WARPS];
     for (u64 item = blockIdx.x; item < job->rows * job->tiles; item += gridDim.x) {
         u64 row = item / job->tiles, first = item % job->tiles * TILE + threadIdx.x;
@@ -34,7 +35,8 @@ KERNEL(scan_reduce, THREADS)(const ScanJob *job) {
     }
 }
 
-KERNEL(scan_sums, THREADS)(const ScanJob *job) {
+KERNEL(scan_sums, THREADS)(const __grid_constant__ ScanJob given) {
+    const ScanJob *job = &given;
     __shared__ u64 room[WARPS];
     for (u64 row = blockIdx.x; row < job->rows; row += gridDim.x) {
         u64 *sums = job->sums + row * job->tiles, before = 0;
@@ -51,7 +53,8 @@ KERNEL(scan_sums, THREADS)(const ScanJob *job) {
     }
 }
 
-KERNEL(scan_emit, THREADS)(const ScanJob *job) {
+KERNEL(scan_emit, THREADS)(const __grid_constant__ ScanJob given) {
+    const ScanJob *job = &given;
     __shared__ u64 room[WARPS];
     for (u64 item = blockIdx.x; item < job->rows * job->tiles; item += gridDim.x) {
         u64 row = item / job->tiles, first = item % job->tiles * TILE;

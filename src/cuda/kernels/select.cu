@@ -86,7 +86,8 @@ template <typename At> static __device__ u64 last_at(u64 low, u64 high, u64 most
     return low;
 }
 
-KERNEL(select_within, THREADS)(const WithinJob *job) {
+KERNEL(select_within, THREADS)(const __grid_constant__ WithinJob given) {
+    const WithinJob *job = &given;
     for (u64 index = thread_number(); index < job->count * job->ranges; index += thread_count()) {
         const Within *entry = &job->entries[index / job->ranges];
         u64 at = index % job->ranges, start = 0, end = 0;
@@ -104,7 +105,8 @@ KERNEL(select_within, THREADS)(const WithinJob *job) {
 }
 
 // How many slots there are, for the host to make room.
-KERNEL(select_totals, THREADS)(const TotalsJob *job) {
+KERNEL(select_totals, THREADS)(const __grid_constant__ TotalsJob given) {
+    const TotalsJob *job = &given;
     for (u64 index = thread_number(); index < job->count; index += thread_count())
         job->totals[index] = job->ranges[index].before[job->ranges[index].count];
 }
@@ -238,7 +240,8 @@ static __device__ void some_of_offsets(const Part *part, u64 number) {
 }
 
 // Pieces of what comes out, a block for each.
-KERNEL_WITH(select, THREADS, 8)(const SelectJob *job) {
+KERNEL_WITH(select, THREADS, 8)(const __grid_constant__ SelectJob given) {
+    const SelectJob *job = &given;
     for (u64 piece = blockIdx.x; piece < job->pieces; piece += gridDim.x) {
         const Part *part = &job->parts[last_at(0, job->count, piece, [&](u64 at) { return job->parts[at].piece; })];
         u64 number = piece - part->piece;

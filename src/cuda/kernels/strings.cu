@@ -59,7 +59,8 @@ static __device__ bool walk_lengths(const Job *job, const u8 *body, u32 at, u32 
 }
 
 // PLAIN pages, a warp for each.
-WIDE_KERNEL(strings_walk)(const StringJob *strings) {
+WIDE_KERNEL(strings_walk)(const __grid_constant__ StringJob given) {
+    const StringJob *strings = &given;
     __shared__ u32 windows[WARPS][WINDOW];
     const Job *job = &strings->job;
     u64 warps = thread_count() / LANES;
@@ -98,7 +99,8 @@ WIDE_KERNEL(strings_walk)(const StringJob *strings) {
 
 // PLAIN pages of which it is known where the values of each tile begin, a warp for each tile. They have to end where those of the next one
 // begin, so that all are those that a walk from the first one on finds.
-WIDE_KERNEL(strings_known)(const StringJob *strings) {
+WIDE_KERNEL(strings_known)(const __grid_constant__ StringJob given) {
+    const StringJob *strings = &given;
     __shared__ u32 windows[WARPS][WINDOW];
     const Job *job = &strings->job;
     u64 warps = thread_count() / LANES;
@@ -145,7 +147,8 @@ static __device__ const Source *source_of(const StringJob *strings, const Page *
 }
 
 // Bytes of each tile, by a block; and whether the dictionary has all entries.
-WIDE_KERNEL(strings_count)(const StringJob *strings) {
+WIDE_KERNEL(strings_count)(const __grid_constant__ StringJob given) {
+    const StringJob *strings = &given;
     __shared__ u32 indices[TILE];
     __shared__ u64 room[WARPS];
     const Job *job = &strings->job;
@@ -196,7 +199,8 @@ static __device__ u64 load_offset(const Strings *text, u64 slot) {
 }
 
 // Offsets of the slots of each tile, and where their bytes are, by a block.
-WIDE_KERNEL(strings_place)(const StringJob *strings) {
+WIDE_KERNEL(strings_place)(const __grid_constant__ StringJob given) {
+    const StringJob *strings = &given;
     __shared__ Rows rows;
     __shared__ u64 room[WARPS];
     const Job *job = &strings->job;
@@ -282,7 +286,8 @@ template <typename Number, typename At> static __device__ Number last_at(Number 
 }
 
 // Bytes of the output, a block for each part of it.
-WIDE_KERNEL(strings_copy)(const StringJob *strings) {
+WIDE_KERNEL(strings_copy)(const __grid_constant__ StringJob given) {
+    const StringJob *strings = &given;
     __shared__ u32 begins[TILE + 1];  // of slots in the part
     __shared__ u32 places[TILE];      // of their first byte there
     const Job *job = &strings->job;
@@ -355,7 +360,8 @@ WIDE_KERNEL(strings_copy)(const StringJob *strings) {
 }
 
 // Decimals, which are big-endian numbers of any length: a block for each tile.
-WIDE_KERNEL(strings_decimals)(const StringJob *strings) {
+WIDE_KERNEL(strings_decimals)(const __grid_constant__ StringJob given) {
+    const StringJob *strings = &given;
     __shared__ Rows rows;
     const Job *job = &strings->job;
     for (u64 index = blockIdx.x; index < job->tile_count; index += gridDim.x) {

@@ -11,6 +11,7 @@ typedef long long i64;
 #define LANES 32u
 
 // Blocks are one-dimensional; the limit that the host launches with stands here, so that the compiler knows it.
+// A kernel has one parameter, its job, by value; as a grid constant its address can be taken without a copy of it.
 #define KERNEL(name, threads) extern "C" __global__ void __launch_bounds__(threads) name
 
 // The same with a number of blocks that a multiprocessor is to hold: the assembler takes what registers that leaves before it spills, where its

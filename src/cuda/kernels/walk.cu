@@ -52,7 +52,8 @@ static __device__ u32 walk_values(const Page *page, const Column *column, Found 
     return at < end && page->body[at] ? TRAILING : 0;
 }
 
-KERNEL(walk, THREADS)(const Job *job) {
+KERNEL(walk, THREADS)(const __grid_constant__ Job given) {
+    const Job *job = &given;
     u32 lane = threadIdx.x % LANES;
     u64 warps = thread_count() / LANES;
     for (u64 index = thread_number() / LANES; index < job->page_count; index += warps) {
@@ -89,7 +90,8 @@ static __device__ u32 known_values(const Page *page, const Found *found, const T
 }
 
 // Pages of which it is known where tiles begin, in the stages of `walk`, which was there. What others make of a tile that is wrong is not taken.
-KERNEL(walk_known, THREADS)(const Job *job) {
+KERNEL(walk_known, THREADS)(const __grid_constant__ Job given) {
+    const Job *job = &given;
     u64 warps = thread_count() / LANES;
     for (u64 index = thread_number() / LANES; index < job->tile_count; index += warps) {
         const Tile *tile = &job->tiles[index];

@@ -716,6 +716,47 @@ pub mod modules {
         Ok(bytes)
     }
 
+    /// The parameters as one buffer: `extra` has its address and its length, each behind a number that says which. A GPU's driver takes longer
+    /// ones as well; here they have to be as long as those of the kernel, so that a structure that is another than the kernel's is found out.
+    unsafe fn buffer(
+        guard: &Device,
+        function: usize,
+        extra: *mut *mut c_void,
+    ) -> Outcome<Vec<u8>> {
+        const POINTER: usize = 1;
+        const SIZE: usize = 2;
+        let (_, wanted) = guard.parameters(function)?;
+        let (mut from, mut len) = (std::ptr::null::<u8>(), None);
+        let mut at = extra;
+        loop {
+            // A key that is not known is refused, so this ends.
+            let (key, value) = unsafe {
+                match *at as usize {
+                    0 => break,
+                    key => (key, *at.add(1)),
+                }
+            };
+            match key {
+                POINTER => from = value.cast(),
+                SIZE if !value.is_null() => len = Some(unsafe { *value.cast::<usize>() }),
+                _ => return Err(Code::INVALID_VALUE),
+            }
+            at = unsafe { at.add(2) };
+        }
+        match len {
+            Some(len) if len == wanted && !from.is_null() => {
+                Ok(unsafe { std::slice::from_raw_parts(from, len) }.to_vec())
+            }
+            Some(len) => {
+                eprintln!(
+                    "software CUDA device: {len} bytes of parameters, the kernel has {wanted}"
+                );
+                Err(Code::INVALID_VALUE)
+            }
+            None => Err(Code::INVALID_VALUE),
+        }
+    }
+
     api! {
         fn cuModuleLoadData(place: *mut usize, image: *const c_char) { take(|guard| unsafe { load(guard, place, image) }.map_err(|(code, _)| code)) }
         fn cuModuleLoadDataEx(place: *mut usize, image: *const c_char, count: c_uint, keys: *const c_int, values: *mut usize) {
@@ -772,10 +813,11 @@ pub mod modules {
         }
         fn cuLaunchKernel(function: usize, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, dynamic: c_uint, stream: usize, parameters: *mut *mut c_void, extra: *mut *mut c_void) {
             call(|guard| {
-                if !extra.is_null() {
-                    return Err(Code::NOT_SUPPORTED);
-                }
-                let bytes = unsafe { gather(&guard, function, parameters)? };
+                let bytes = match (parameters.is_null(), extra.is_null()) {
+                    (_, true) => unsafe { gather(&guard, function, parameters)? },
+                    (true, false) => unsafe { buffer(&guard, function, extra)? },
+                    (false, false) => return Err(Code::INVALID_VALUE),
+                };
                 let grid = Grid { blocks: [gx, gy, gz], threads: [bx, by, bz], dynamic_shared: dynamic as usize };
                 let queued = guard.prepare(function, grid, bytes)?;
                 queue(guard, stream, Work::Launch(Box::new(queued)))

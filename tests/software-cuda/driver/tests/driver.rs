@@ -756,6 +756,51 @@ fn limits_of_launches() {
 }
 
 #[test]
+fn parameters_in_one_buffer() {
+    let (_session, _context) = begin();
+    let language = Loaded::new(LANGUAGE).unwrap();
+    let kernel = language.function("bytes").unwrap();
+    let (input, out) = (Bytes::new(2048).unwrap(), Bytes::new(2048).unwrap());
+    let mut bytes = [0u8; 24];
+    bytes[..8].copy_from_slice(&input.0.to_ne_bytes());
+    bytes[8..16].copy_from_slice(&out.0.to_ne_bytes());
+    let invalid = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    let key = std::ptr::without_provenance_mut::<c_void>;
+    // Two addresses and a number: 20 bytes, no more and no less.
+    for (mut len, outcome) in [(20usize, Ok(())), (19, invalid), (24, invalid)] {
+        let whole = [
+            key(1),
+            bytes.as_mut_ptr().cast(),
+            key(2),
+            (&raw mut len).cast(),
+            key(0),
+        ];
+        for (from, outcome) in [(0, outcome), (2, invalid), (4, invalid)] {
+            let mut extra = whole[from..].to_vec();
+            let (mut own, parameters) = ([extra[0]; 3], null_mut());
+            let launched = |parameters: *mut *mut c_void, extra: *mut *mut c_void| unsafe {
+                check(sys::cuLaunchKernel(
+                    kernel,
+                    1,
+                    1,
+                    1,
+                    32,
+                    1,
+                    1,
+                    0,
+                    null_mut(),
+                    parameters,
+                    extra,
+                ))
+            };
+            assert_eq!(launched(parameters, extra.as_mut_ptr()), outcome, "{len}");
+            // Not both ways.
+            assert_eq!(launched(own.as_mut_ptr(), extra.as_mut_ptr()), invalid);
+        }
+    }
+}
+
+#[test]
 fn modules_that_are_refused() {
     let (_session, _context) = begin();
     let refused = |ptx: &str| Loaded::new(ptx).map(drop).unwrap_err();
