@@ -718,11 +718,7 @@ pub mod modules {
 
     /// The parameters as one buffer: `extra` has its address and its length, each behind a number that says which. A GPU's driver takes longer
     /// ones as well; here they have to be as long as those of the kernel, so that a structure that is another than the kernel's is found out.
-    unsafe fn buffer(
-        guard: &Device,
-        function: usize,
-        extra: *mut *mut c_void,
-    ) -> Outcome<Vec<u8>> {
+    unsafe fn buffer(guard: &Device, function: usize, extra: *mut *mut c_void) -> Outcome<Vec<u8>> {
         const POINTER: usize = 1;
         const SIZE: usize = 2;
         let (_, wanted) = guard.parameters(function)?;
