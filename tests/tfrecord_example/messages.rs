@@ -1,6 +1,6 @@
 //! The messages of TensorFlow's `example.proto` and `feature.proto`, for the `prost` crate: the oracle.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct BytesList {
@@ -38,8 +38,8 @@ pub(crate) struct Feature {
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Features {
-    #[prost(map = "string, message", tag = "1")]
-    pub(crate) feature: HashMap<String, Feature>,
+    #[prost(btree_map = "string, message", tag = "1")]
+    pub(crate) feature: BTreeMap<String, Feature>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -50,8 +50,8 @@ pub(crate) struct FeatureList {
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct FeatureLists {
-    #[prost(map = "string, message", tag = "1")]
-    pub(crate) feature_list: HashMap<String, FeatureList>,
+    #[prost(btree_map = "string, message", tag = "1")]
+    pub(crate) feature_list: BTreeMap<String, FeatureList>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -78,7 +78,7 @@ pub(crate) fn example<'a>(features: impl IntoIterator<Item = (&'a str, Kind)>) -
 
 pub(crate) fn map<'a>(
     features: impl IntoIterator<Item = (&'a str, Kind)>,
-) -> HashMap<String, Feature> {
+) -> BTreeMap<String, Feature> {
     let feature = |(name, kind): (&str, Kind)| (name.to_owned(), Feature { kind: Some(kind) });
     features.into_iter().map(feature).collect()
 }

@@ -1,6 +1,6 @@
 //! Whatever `prost` reads from bytes, the columns have; what it refuses is refused.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use feedwater::tfrecord::{ExampleDecoder, ExampleSchema, Feature, ValueType};
 use feedwater::{Error, ErrorKind};
@@ -172,7 +172,7 @@ proptest! {
 }
 
 /// The row that the schema of `rows_are_what…` makes of the features, or `None` if it cannot.
-fn row(features: &HashMap<String, messages::Feature>) -> Option<Vec<Cell>> {
+fn row(features: &BTreeMap<String, messages::Feature>) -> Option<Vec<Cell>> {
     let of = |name: &str| Cell::from(features.get(name));
     let a = match of("a") {
         cell @ (Cell::Null | Cell::Ints(_)) => cell,
