@@ -26,6 +26,7 @@
 //! | many ranges into blocks, not waiting | [`Batch`], [`BlockMut`], [`Pool`] |
 //! | to write files that appear whole or not at all | [`FileSink`], [`copy`](fn@copy) |
 //! | bytes in the memory of an NVIDIA GPU | `cuda::Device`, [`OpenOptions::device`] (feature `cuda`); past the host, `gds::Gds` (feature `gds`) |
+//! | columns and tensors decoded in the memory of a GPU | `parquet::Scan::on_device`, `tfrecord::ExampleScan::on_device`, `safetensors::Load::on_device` (feature `cuda`) |
 //! | bytes on another device | [`Staged`], [`Transfer`] |
 //! | an engine of your own | [`Reader`], [`Batch::start`], and `conformance` (feature `testing`) |
 //! | attributes, listings and footers known already | `cache::MetadataCache` (feature `cache`) |
@@ -49,13 +50,15 @@
 //!
 //! Of the formats, `stream` and what ends in `_async` are for tasks; what has the same name without it parks its thread, and
 //! so do the iterators. Writers and `save`, `tfrecord::Index::with_sidecar` and `npy::Archive::verify` block and have no other
-//! form: call them where the executor lets threads block (`spawn_blocking` of tokio).
+//! form: call them where the executor lets threads block (`spawn_blocking` of tokio). So do calls that wait for a GPU:
+//! `cuda::Device::checksums` and `dense`, `to_host`, `DeviceArray::tensor_of_lists`, and dropping memory that was handed out.
 //!
 //! # Features
-//! `io-uring` (default) brings reads by the kernel's rings (Linux), `mmap` (default) views of mappings, `parquet`,
-//! `tfrecord`, `safetensors` and `npy` the decoding of these formats, `cache` what is known of files already, `cuda` memory of NVIDIA
-//! GPUs as a destination, `gds` reads from the drive into that memory by cuFile (both are looked for when the program runs: they build
-//! everywhere, and need nothing installed), `testing` the conformance suite and fault injection; `full` all. A feature only adds.
+//! `io-uring` (default) brings reads by the kernel's rings (Linux), `mmap` (default) views of mappings, `parquet`, `tfrecord`,
+//! `safetensors` and `npy` the decoding of these formats, `cache` what is known of files already, `cuda` the memory of NVIDIA GPUs as a
+//! destination, and Parquet and TFRecord decoded there, `gds` reads from the drive into that memory by cuFile (both are looked for when
+//! the program runs: they build everywhere, and need nothing installed), `testing` the conformance suite and fault injection; `full` all.
+//! A feature only adds.
 //!
 //! Types of other crates that are part of this crate's interface: `bytes` 1; with `parquet` and `tfrecord` those of
 //! `arrow-array` and `arrow-schema` 60, with `parquet` also of `parquet` 60, with `safetensors` the `Dtype` of

@@ -1,10 +1,11 @@
 //! What a GPU and its link do with this crate, beside plain copies of the driver: `cargo bench --bench gpu`.
 //!
-//! Environment: `FEEDWATER_BENCH_DIR` (default: that of temporary files), `FEEDWATER_BENCH_MIB` (of the file and of the device's
-//! memory that is worked on, default 1024), `FEEDWATER_BENCH_TURNS` (default 11), `FEEDWATER_BENCH_ROWS` (of a page of
-//! columns, default 131,072); `FEEDWATER_BENCH_JSON`: a file that gets one JSON object a
-//! row. Without a GPU it says why, after it has measured what the host does alone (`FEEDWATER_BENCH_PLAN_ROWS`, default 4 Mi), and ends well. On the software CUDA device it shows that it runs; its times mean nothing: `FEEDWATER_BENCH_MIB=1
-//! FEEDWATER_BENCH_TURNS=1 FEEDWATER_BENCH_ROWS=5000 FEEDWATER_BENCH_PLAN_ROWS=10000 tests/software-cuda/run cargo bench --bench gpu`.
+//! Environment: `FEEDWATER_BENCH_DIR` (default: that of temporary files), `FEEDWATER_BENCH_MIB` (of the file and of the device's memory
+//! that is worked on, default 1024), `FEEDWATER_BENCH_TURNS` (default 11), `FEEDWATER_BENCH_ROWS` (of a page of columns, default
+//! 131,072); `FEEDWATER_BENCH_JSON`: a file that gets one JSON object a row. Without a GPU it says why, after it has measured what the
+//! host does alone (`FEEDWATER_BENCH_PLAN_ROWS`, default 4 Mi), and ends well. On the software CUDA device it shows that it runs; its
+//! times mean nothing: `FEEDWATER_BENCH_MIB=1 FEEDWATER_BENCH_TURNS=1 FEEDWATER_BENCH_ROWS=5000 FEEDWATER_BENCH_PLAN_ROWS=10000
+//! tests/software-cuda/run cargo bench --bench gpu`.
 //!
 //! | rows | what they measure |
 //! |---|---|

@@ -64,9 +64,10 @@ impl CacheOptions {
 
     /// The hard bound in bytes on entries, loads in flight and the memory of what left. Default 64 MiB, at least 64 KiB.
     ///
-    /// A sixteenth (in caches below 4 MiB a quarter, up to 256 KiB) is for loads in flight, and so the most that one listing, pass or parsed value can
-    /// have and be kept; a thirty-second for the memory of what left; the rest for entries. What an answer takes once it was handed out, after the cache let it go, is
-    /// the holder's; so are the fixed tables: 160 bytes for each of [`PrefetchOptions::directories`] if there is a root, and some KiB of counters.
+    /// A sixteenth (in caches below 4 MiB a quarter, up to 256 KiB) is for loads in flight, and so the most that one listing, pass or
+    /// parsed value can have and be kept; a thirty-second for the memory of what left; the rest for entries. What an answer takes once it
+    /// was handed out, after the cache let it go, is the holder's; so are the fixed tables: 160 bytes for each of
+    /// [`PrefetchOptions::directories`] if there is a root, and some KiB of counters.
     #[must_use]
     pub fn capacity(mut self, bytes: u64) -> Self {
         self.capacity = bytes;

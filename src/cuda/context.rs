@@ -163,8 +163,8 @@ impl Context {
 
     /// Makes the context current on this thread for as long as the thread lives: for threads of our own.
     pub(crate) fn bind_thread(&self) {
-        // If it fails, each call binds it for itself.
-        // SAFETY: the context is retained as long as `self` lives.
+        // If it fails, each call binds it for itself; so it does where the context of a device that is gone is still the current one.
+        // SAFETY: the context is retained as long as `self` lives, and a call with none that lives gives an error.
         let _ = unsafe { self.driver.cuCtxSetCurrent(self.handle) };
     }
 

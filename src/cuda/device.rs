@@ -166,7 +166,7 @@ impl DeviceOptions {
     }
 }
 
-/// A GPU, and what is held of it: its primary context, memory, a ring of pinned host memory, a stream for copies.
+/// A GPU, and what is held of it: its primary context, memory, a ring of pinned host memory, streams.
 ///
 /// [`OpenOptions::device`](crate::OpenOptions::device) makes readers that deliver into its memory:
 ///
@@ -200,7 +200,7 @@ impl DeviceOptions {
 /// - **Fork.** In a child every call is [`Forked`](ErrorKind::Forked), and dropping leaks: CUDA does not work there.
 pub struct Device {
     copier: Copier,
-    /// For copies that the caller waits for.
+    /// For what has no stream of its own: copies, and kernels of callers that wait.
     own: Stream,
     arena: Arc<Arena>,
     ring: Arc<Ring>,

@@ -87,8 +87,8 @@ impl Device {
     }
 }
 
-/// Work of one call, in one stream: the device's own, or that of a lane, whose work then is not waited for by others. Dropping it waits for what was queued. Where that cannot be waited for, its memory is
-/// not used again before it is over all the same.
+/// Work of one call, in one stream: the device's own, or that of a lane, whose work then is not waited for by others. Dropping it waits
+/// for what was queued. Where that cannot be waited for, its memory is not used again before it is over all the same.
 pub(crate) struct Work<'a> {
     device: &'a Device,
     stream: &'a Stream,
@@ -260,8 +260,9 @@ impl<'a> Work<'a> {
         Ok(address)
     }
 
-    /// Queues a kernel whose one parameter is its job, with a thread for each of `threads` and blocks of `block`. The driver takes the job over
-    /// at once, and refuses one of another length than the kernel's.
+    /// Queues a kernel whose one parameter is its job, with a thread for each of `threads` and blocks of `block`. The driver takes the job
+    /// over at once. A GPU's driver takes longer ones too; the software device refuses any other length than the kernel's, so that tests
+    /// find a wrong structure.
     ///
     /// # Safety
     /// The job, and all that its addresses lead to, is what the kernel takes it for: on the device, of that length, and not freed

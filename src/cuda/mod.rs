@@ -9,7 +9,8 @@
 //! arrived. Reading and copying overlap; a few blocks are under way at a time ([`StagingOptions`](crate::StagingOptions)). With the feature
 //! `gds`, files go from the drive to the device where cuFile does that. [`Opened::report`](crate::Opened::report) says which way bytes took.
 //!
-//! Kernels ([`Device::checksums`], [`Device::dense`]) wait for their result: the calling thread is blocked as long.
+//! Kernels ([`Device::checksums`], [`Device::dense`]) wait for their result: the calling thread is blocked as long. They share one stream of the
+//! device with the decoding of TFRecords, and queue behind each other; a scan of Parquet has two streams of its own.
 //!
 //! # Other users of CUDA
 //! Everything is in the primary context, as with the CUDA runtime and with cudarc: addresses and streams of the one hold for the

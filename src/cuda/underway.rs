@@ -11,7 +11,8 @@ use super::stream::{Event, Stream};
 use crate::buffer::{BlockMut, Place};
 use crate::error::Result;
 
-/// Copies at once, at most: so many blocks of the pinned ring they hold. Who wants another block waits for the first of them.
+/// From so many copies at once on, who wants another block of the pinned ring waits for the first of them. Threads that ask at the same time
+/// may go past it.
 const MOST: usize = 6;
 
 /// How often a block is looked for. Others that share the copies may be quicker each time.

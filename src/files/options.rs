@@ -52,9 +52,9 @@ impl Options {
 
 /// Reads many files whole, each to the end. The way is chosen by what is in memory, and by count.
 ///
-/// Gives a [builder](ManyFiles): iterate over it (`into_iter` first, for `filter` and its kin), on a plain thread, or make a [stream](ManyFiles::stream) of it for a
-/// task. Paths are taken as they are needed, so there may be millions of them. What became of a file is told beside its
-/// path; one bad file stops no other.
+/// Gives a [builder](ManyFiles): iterate over it (`into_iter` first, for `filter` and its kin), on a plain thread, or make a
+/// [stream](ManyFiles::stream) of it for a task. Paths are taken as they are needed, so there may be millions of them. What became of a
+/// file is told beside its path; one bad file stops no other.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -227,9 +227,12 @@ where
     ///
     /// For work that goes on with each file, such as decoding: what is in memory is read by the thread that goes on with it, so its
     /// bytes are in the caches of that processor, and where there are as many parts as processors no other threads take part.
-    /// Each part has its share of the windows and descriptors, at least one file, one byte and one descriptor. [Order](Self::in_order) is
-    /// that of each part alone; [`FileResult::index`](super::FileResult::index) tells which path it was. A part that is dropped takes along
-    /// those paths that it had begun, so take each to its end.
+    ///
+    /// Each part has its share of the windows and descriptors, at least one file, one byte and one descriptor; each may hold one file that
+    /// is larger than its window. [Order](Self::in_order) and [`report`](Files::report) are those of each part alone;
+    /// [`FileResult::index`](super::FileResult::index) tells which of all paths it was. Take each part to its end: dropped before,
+    /// it loses the paths that it has taken and not answered, up to its share of [`window_files`](Self::window_files). Parts are for
+    /// threads; there is no form for tasks.
     ///
     /// ```
     /// # use std::num::NonZeroUsize;

@@ -1,5 +1,6 @@
 //! Paths as they are taken, by one taker or by several who share them.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
@@ -10,9 +11,11 @@ pub(super) enum Paths<I> {
     Shared(Arc<Mutex<Numbered<I>>>),
 }
 
-/// An iterator that is not asked again once it has ended, and how many it gave.
+/// An iterator that is not asked again once it has ended, and how many of its paths were given.
 pub(super) struct Numbered<I> {
     iter: Option<I>,
+    /// Taken from the iterator before it panicked, and not given.
+    kept: VecDeque<Arc<Path>>,
     given: u64,
 }
 
@@ -35,7 +38,7 @@ where
     pub(super) fn take(&mut self, most: usize) -> (u64, Vec<Arc<Path>>) {
         match self {
             Paths::Own(paths) => paths.take(most),
-            // What a panic of the iterator left is as it was before it was asked.
+            // If the iterator panicked, what it gave before is kept.
             Paths::Shared(shared) => shared
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -63,22 +66,24 @@ where
     I::Item: AsRef<Path>,
 {
     fn new(iter: I) -> Self {
-        let iter = Some(iter);
-        Numbered { iter, given: 0 }
+        Numbered {
+            iter: Some(iter),
+            kept: VecDeque::new(),
+            given: 0,
+        }
     }
 
     fn take(&mut self, most: usize) -> (u64, Vec<Arc<Path>>) {
-        let first = self.given;
-        let mut taken = Vec::with_capacity(most);
-        while taken.len() < most
+        while self.kept.len() < most
             && let Some(iter) = &mut self.iter
         {
             match iter.next() {
-                Some(path) => taken.push(path.as_ref().into()),
+                Some(path) => self.kept.push_back(path.as_ref().into()),
                 None => self.iter = None,
             }
         }
-        // Only now: if the iterator panics, none of these was given.
+        let first = self.given;
+        let taken: Vec<_> = self.kept.drain(..most.min(self.kept.len())).collect();
         self.given += taken.len() as u64;
         (first, taken)
     }

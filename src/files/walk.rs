@@ -42,11 +42,12 @@ pub(super) struct WalkOptions {
 
 /// Finds everything below a directory: all entries of all directories, in no order, the directory itself left out.
 ///
-/// Gives a builder: iterate over it (`into_iter` first, for `filter` and its kin), on a plain thread, or make a [stream](Walk::stream) of it. Directories are listed
-/// while entries of others are looked at: by the thread that takes the results and, if there are more processors, by
-/// threads of the engine; by up to sixteen if they are not in memory. What cannot be listed or looked at is an error beside
-/// its path; it stops nothing (if `dir` itself cannot be listed, that error is the only result). Names need not be UTF-8. Threads leave when 1024 entries are waiting to be taken. Directories
-/// that have been found and not been listed are remembered: their paths are all that grows.
+/// Gives a builder: iterate over it (`into_iter` first, for `filter` and its kin), on a plain thread, or make a [stream](Walk::stream) of
+/// it. Directories are listed while entries of others are looked at: by the thread that takes the results and, if there are more
+/// processors, by threads of the engine; by up to sixteen if they are not in memory. What cannot be listed or looked at is an error
+/// beside its path; it stops nothing (if `dir` itself cannot be listed, that error is the only result). Names need not be UTF-8. Threads
+/// leave when 1024 entries are waiting to be taken. Directories that have been found and not been listed are remembered: their paths are
+/// all that grows.
 ///
 /// ```
 /// use feedwater::{EntryKind, read_files, walk};

@@ -177,20 +177,34 @@ fn paths_that_panic_hold_up_none_of_those_that_came() {
     let dir = tempfile::tempdir().unwrap();
     let files = make(dir.path(), 40);
     let paths = paths(&files);
-    let mut taken = 0;
-    let iter = paths.iter().inspect(|_| {
-        taken += 1;
-        assert_ne!(taken, 35, "as the test wants it");
-    });
-    let mut found = read_files(iter).in_order().into_iter();
-    let drain = |found: &mut dyn Iterator<Item = FileResult<FileContent>>| {
-        found.inspect(|file| assert!(file.result.is_ok())).count()
-    };
-    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drain(&mut found)));
-    assert!(panicked.is_err());
-    // It does not wait for what was never begun.
-    let rest = drain(&mut found);
-    assert!((5..=37).contains(&rest), "{rest}");
+    for parts in [1, 2] {
+        let mut taken = 0;
+        let iter = paths.iter().inspect(|_| {
+            taken += 1;
+            assert_ne!(taken, 35, "as the test wants it");
+        });
+        let many = read_files(iter).in_order();
+        let mut parts = many.split(NonZeroUsize::new(parts).unwrap());
+        let (mut given, mut panics) = (Vec::new(), 0);
+        for part in parts.iter_mut().rev() {
+            loop {
+                match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| part.next())) {
+                    Ok(Some(file)) => given.push(file),
+                    Ok(None) => break,
+                    Err(_) => panics += 1,
+                }
+            }
+        }
+        assert_eq!(panics, 1);
+        // All but the one that the panic took, each under its number among those that came.
+        let right = paths.iter().enumerate().filter(|(at, _)| *at != 34);
+        let right: Vec<_> = right.map(|(_, path)| path.as_path()).collect();
+        let all = collect(given);
+        let told: Vec<_> = all.values().map(|(path, _)| &**path).collect();
+        assert_eq!(told, right);
+        assert!(all.values().all(|(_, result)| result.is_ok()));
+        assert!(all.keys().copied().eq(0..39));
+    }
 }
 
 #[test]

@@ -69,9 +69,9 @@
 //! known when the kernels have followed their lengths; before, it is what the footer or the dictionary tell. Two row groups are decoded
 //! or wait at once.
 //!
-//! Where pages are is known from their headers, which are walked over for each scan. With the feature `cache`,
-//! `DeviceScan::page_lists` keeps that for the next epoch, within the bound of a `MetadataCache`, and where each 1,024 rows begin in large
-//! pages, which otherwise one warp has to follow from their start. Not of dictionary pages.
+//! Where pages are is known from their headers, which are walked over for each scan. With the feature `cache`, `DeviceScan::page_lists`
+//! keeps that for the next epoch, within the bound of a `MetadataCache`, and where each 1,024 rows begin in large pages, which otherwise
+//! one warp has to follow from their start. Not of dictionary pages.
 //!
 //! What is in the slots of nulls, Arrow leaves open: it is zero where kernels decode, and anything where the host does.
 //!

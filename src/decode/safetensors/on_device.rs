@@ -47,7 +47,8 @@ impl<R: Reader + ?Sized> Load<R> {
     ///
     /// All tensors of a file share one piece of its memory, and are views of it. In host memory there are never more than the
     /// blocks that are on their way ([`StagingOptions`](crate::StagingOptions)). Tensors that the file does not align to their
-    /// elements are [aligned](Self::align) to 256 bytes; [`pool`](Self::pool) and [`window`](Self::window) do nothing here.
+    /// elements are [aligned](Self::align) to 256 bytes; [`pool`](Self::pool) and [`window`](Self::window) do nothing here. There is no
+    /// choice of a [`Processor`](crate::Processor): nothing is decoded, and casts are made by the device.
     pub fn on_device(self, gpu: &Arc<Device>) -> DeviceLoad<R> {
         DeviceLoad {
             load: self,

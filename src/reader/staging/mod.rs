@@ -61,9 +61,9 @@ impl StagingOptions {
 
 /// A reader that also takes destinations on a device, on top of one that does not.
 ///
-/// Device ranges (and those for [pinned](Place::Pinned) memory of our choice) are read into host memory in pieces, and each piece is copied by a [`Transfer`] once it is there;
-/// a read is delivered, as [`Block::Device`](crate::Block::Device), when all its bytes are. Everything else goes
-/// straight to the reader below: a batch without a device destination is handed on as it is.
+/// Device ranges (and those for [pinned](Place::Pinned) memory of our choice) are read into host memory in pieces, and each piece is
+/// copied by a [`Transfer`] once it is there; a read is delivered, as [`Block::Device`](crate::Block::Device), when all its bytes are.
+/// Everything else goes straight to the reader below: a batch without a device destination is handed on as it is.
 ///
 /// - **Memory.** A staging block counts until its memory is really released, so at most
 ///   [`depth`](StagingOptions::depth) exist even if an engine or a device holds on to one after a deadline. While

@@ -19,9 +19,10 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
     /// Keeps in `cache` where the pages of each column chunk are, and takes it from there the next time: the walk over their headers is what
     /// planning costs most for.
     ///
-    /// Of data pages of more than 4,096 rows and at least 4 KiB it is kept as well where each 1,024 rows begin in their runs of levels and of
-    /// indices, their strings in PLAIN, and their deltas. Kernels begin at all of these places at once then, instead of one after the other, and look whether each
-    /// part ends where the next one is said to begin: what is kept is never trusted. It comes back from the device once for each row group.
+    /// Of data pages of more than 4,096 rows and at least 4 KiB it is kept as well where each 1,024 rows begin in their runs of levels
+    /// and of indices, their strings in PLAIN, and their deltas. Kernels begin at all of these places at once then, instead of one after
+    /// the other, and look whether each part ends where the next one is said to begin: what is kept is never trusted. It comes back from
+    /// the device once for each row group.
     ///
     /// Both are kept for the version of the file that they were made of, under the name of the source, and take about 100 bytes for a page
     /// of the cache's capacity, and for 1,024 rows 8 for each kind of runs and 24 for deltas; those of chunks that are not decoded by kernels

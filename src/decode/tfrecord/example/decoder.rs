@@ -15,11 +15,12 @@ use crate::format::tfrecord::example::{Pieces, Place, WireError, check_feature, 
 
 /// Decodes `tf.train.Example`s or `SequenceExample`s, one record a row, into the columns of an [`ExampleSchema`].
 ///
-/// For records that come from elsewhere than a reader of this crate. It walks the wire format without building messages: each
-/// value is copied once, from the record to its column, or with [`read_from`](Self::read_from) not at all where views are asked for. What the encoding rules of protobuf say holds: features in any order, the last
-/// of several with the same name, unknown fields skipped, packed values and others, and parts of a message merged. It is strict
-/// where readers of protobuf differ: a known field of another wire type and a varint of more than 64 bits are errors. It is lenient in one way: a
-/// feature that the schema does not name is skipped by its length and not looked into.
+/// For records that come from elsewhere than a reader of this crate. It walks the wire format without building messages: each value is
+/// copied once, from the record to its column, or with [`read_from`](Self::read_from) not at all where views are asked for. What the
+/// encoding rules of protobuf say holds: features in any order, the last of several with the same name, unknown fields skipped, packed
+/// values and others, and parts of a message merged. It is strict where readers of protobuf differ: a known field of another wire type
+/// and a varint of more than 64 bits are errors. It is lenient in one way: a feature that the schema does not name is skipped by its
+/// length and not looked into.
 ///
 /// ```
 /// use feedwater::tfrecord::{ExampleDecoder, ExampleSchema, Feature, ValueType};
