@@ -5,8 +5,9 @@
 #   tests/gpu/run.sh [FOLDER] [PART…]  # FOLDER has the programs (default target/gpu), and gets results.jsonl, bench.jsonl and table.md
 #
 # Parts, in their order: environment modules kernels tests sanitizer benches (default: all). What has a result already is not run again, so a
-# run that was cut off goes on where it was; remove results.jsonl to begin anew. Ends with 1 if a test failed. GPU_RUN_SECONDS
-# (default 480) bounds all of it. GPU_RUN_PREFIX is put before each program: with tests/software-cuda/run it can be tried without a GPU.
+# run that was cut off goes on where it was; remove results.jsonl to begin anew. Ends with 1 if a test failed or was not run, be it that its
+# time or that of all was over, or that a tool is not there; how many were not run stands below the table. GPU_RUN_SECONDS (default 480) bounds
+# all of it. GPU_RUN_PREFIX is put before each program: with tests/software-cuda/run it can be tried without a GPU.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 folder=${1:-$here/../../target/gpu}
@@ -17,6 +18,8 @@ parts=("$@")
 results=$folder/results.jsonl
 end=$((SECONDS + ${GPU_RUN_SECONDS:-480}))
 touch "$results"
+# What was not run is looked at anew.
+sed -i '/"status":"not run"/d' "$results"
 read -r -a prefix <<<"${GPU_RUN_PREFIX:-}"
 export FEEDWATER_REAL_GPU=${FEEDWATER_REAL_GPU-1}
 
@@ -31,7 +34,7 @@ one() {
     local part=$1 name=$2 limit=$3 left=$((end - SECONDS)) begun=$SECONDS status
     shift 3
     ! grep -qF "\"part\":\"$part\",\"name\":\"$name\"" "$results" || return 0
-    [ "$left" -gt 5 ] || { echo "$part $name: no time left"; return 0; }
+    [ "$left" -gt 5 ] || { note "$part" "$name" "not run" 0; return 0; }
     [ "$limit" -lt "$left" ] || limit=$left
     timeout --kill-after=5 "$limit" "$@" >"$folder/last.txt" 2>&1
     status=$?
@@ -75,6 +78,7 @@ for part in "${parts[@]}"; do
     sanitizer)
         if ! command -v compute-sanitizer >/dev/null; then
             echo "sanitizer: compute-sanitizer is not installed"
+            note sanitizer compute-sanitizer "not run" 0
             continue
         fi
         for tool in memcheck racecheck initcheck synccheck; do
@@ -99,14 +103,17 @@ for part in "${parts[@]}"; do
     esac
 done
 
+not_run=$(grep -cF '"status":"not run"' "$results")
 {
     echo "| part | test | result | seconds |"
     echo "|---|---|---|---:|"
     sed -E 's/\{"part":"([^"]*)","name":"([^"]*)","status":"([^"]*)","seconds":([0-9]*)\}/| \1 | \2 | \3 | \4 |/' "$results"
+    echo
+    echo "$(wc -l <"$results") results, of which $not_run are of what was not run."
     if [ -e "$folder/bench.txt" ]; then
         echo
         cat "$folder/bench.txt"
     fi
 } >"$folder/table.md"
 cat "$folder/table.md"
-! grep -v '"part":"environment"' "$results" | grep -qE '"status":"(failed|not done)'
+! grep -v '"part":"environment"' "$results" | grep -qE '"status":"(failed|not done|not run)'
