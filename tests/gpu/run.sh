@@ -64,7 +64,12 @@ each() {
 }
 
 # Modules of tests of kernels by themselves.
-kernels='kernels|columns|delta|delta_strings|nesting|marks|few_blocks|decompress'
+kernels='kernels|columns|delta|delta_rows|delta_strings|nesting|marks|few_blocks|decompress|select'
+# Modules of tests of what kernels share: memory that is used again, copies, streams.
+shared='hostile|kept|staged|lanes|waits'
+# What sanitizers look at: all of some modules, and of others what is quick.
+looked_at="^(kernels|delta_rows|marks|few_blocks|select|$shared)::"
+looked_at+='|^(columns|columns::strings|delta|delta_strings|nesting)::(all_lengths|what_is_wrong)|^decompress::(lanes|matches|lengths)'
 
 for part in "${parts[@]}"; do
     case $part in
@@ -73,8 +78,8 @@ for part in "${parts[@]}"; do
         [ ! -e "$folder/last.txt" ] || cp "$folder/last.txt" "$folder/environment.txt"
         ;;
     modules) each modules 60 '^modules::' ;;
-    kernels) each kernels 60 "^($kernels)::" ;;
-    tests) each tests 60 . "^(modules|$kernels)::" ;;
+    kernels) each kernels 60 "^($kernels|$shared)::" ;;
+    tests) each tests 60 . "^(modules|$kernels|$shared)::" ;;
     sanitizer)
         if ! command -v compute-sanitizer >/dev/null; then
             echo "sanitizer: compute-sanitizer is not installed"
@@ -82,9 +87,12 @@ for part in "${parts[@]}"; do
             continue
         fi
         for tool in memcheck racecheck initcheck synccheck; do
+            options=(--tool "$tool" --error-exitcode 9)
+            # Errors of calls are what some tests ask for.
+            [ "$tool" != memcheck ] || options+=(--report-api-errors no)
             for program in "${programs[@]}"; do
-                for name in $(tests "$program" '^kernels::|^(columns|columns::strings|delta|delta_strings|nesting)::(all_lengths|what_is_wrong)|^(marks|few_blocks)::|^decompress::(lanes|matches|lengths)'); do
-                    one "$tool" "$program $name" 90 compute-sanitizer --tool "$tool" --error-exitcode 9 "$folder/$program" --exact "$name"
+                for name in $(tests "$program" "$looked_at" 'past_four'); do
+                    one "$tool" "$program $name" 90 compute-sanitizer "${options[@]}" "$folder/$program" --exact "$name"
                 done
             done
         done
