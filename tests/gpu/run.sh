@@ -50,6 +50,11 @@ one() {
 # The programs of tests that are there, and the names in one of them.
 programs=()
 for program in cuda tfrecord_gpu parquet_gpu; do [ ! -x "$folder/$program" ] || programs+=("$program"); done
+[ "${#programs[@]}" -gt 0 ] || { echo "$folder has no programs"; exit 2; }
+for program in "${programs[@]}"; do
+    # One that cannot be started names no tests.
+    "${prefix[@]}" "$folder/$program" --list 2>/dev/null | grep -q ': test$' || note programs "$program" "not run" 0
+done
 # What needs the examples, or Rust to build them, is left out.
 tests() { "${prefix[@]}" "$folder/$1" --list 2>/dev/null | sed -n 's/: test$//p' | grep -E "$2" | grep -vE '^(examples::|same_files::the_same)' | grep -vE "${3:-^$}"; }
 
