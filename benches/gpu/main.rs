@@ -16,11 +16,13 @@
 //! | `columns` | pages in the device's memory to arrays, a row for each encoding: kernels `walk`, `rle`, `fixed`, `delta`, `strings`, `delta_strings`, `scan`. With sums by tensor cores; and with what another time found of where tiles begin |
 //! | `decompress` | kernel `decompress`: Snappy and LZ4, few pages and many |
 //! | `nested` | kernel `nesting` and those of columns: lists, structs, strings in lists |
+//! | `select` | kernel `select`: half of the rows, ranges of 100, and every eighth, beside a copy of what comes out |
 //! | `examples …` | end to end: a TFRecord file to columns and tensors, kernels `frames`, `crc`, `example` |
 //! | `Parquet …` | end to end: a Parquet file to arrays, by each processor, and with what a cache keeps of pages |
 //!
 //! What is end to end is beside a copy of as many bytes as the file has from pinned memory. The host decodes it as well, with as many threads as
-//! there are, and with 16: how often the time of another way goes into these is the quotient of their ratios.
+//! there are, and with 16: how often the time of another way goes into these is the quotient of their ratios. On the software device, which
+//! counts launches, it fails if no row has reached a kernel.
 //!
 //! Each way runs once in every turn. The ratio is the time of the plain copy over the time of the way in the same turn, the
 //! median over the turns with the least and the most: above 1 is faster. The page cache has the file.
@@ -47,6 +49,7 @@ mod tfrecord;
 #[allow(dead_code)]
 mod words;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -55,6 +58,7 @@ use std::time::Instant;
 use cudarc::driver::{result, sys};
 use feedwater::cuda::{Checksum, Dense, Device, ElementType, available};
 use feedwater::{Batch, DeviceBytes, OpenOptions, Reader, StagingOptions};
+use software_cuda_preload::Session;
 
 fn number(name: &str, default: u64) -> u64 {
     let value = std::env::var(name)
@@ -149,6 +153,8 @@ fn main() {
     let mut json = String::new();
     // `cargo test` only starts it.
     let measures = std::env::args().any(|argument| argument == "--bench");
+    let software = std::env::var_os("SOFTWARE_CUDA_LIBRARY").filter(|_| measures);
+    let software = software.map(|_| Session::begin());
     if measures {
         planning::planning(&mut json);
         decompress::by_host(&mut json);
@@ -161,6 +167,25 @@ fn main() {
     if let Some(path) = std::env::var_os("FEEDWATER_BENCH_JSON") {
         std::fs::write(path, json).unwrap();
     }
+    if let Some(session) = software {
+        every_kernel(&session);
+    }
+}
+
+/// That a row has reached each kernel.
+fn every_kernel(session: &Session) {
+    let resources = include_str!("../../src/cuda/kernels/resources.tsv");
+    let kernels = resources.lines().skip(1).map(|line| {
+        let (name, _) = line.split_once('\t').unwrap();
+        name
+    });
+    let kernels: BTreeSet<_> = kernels.collect();
+    let missed: Vec<_> = kernels
+        .iter()
+        .filter(|kernel| session.work(kernel).launches == 0)
+        .collect();
+    assert!(missed.is_empty(), "no row reaches {missed:?}");
+    println!("\nall {} kernels were reached", kernels.len());
 }
 
 fn on_a_gpu(json: &mut String) {
@@ -311,6 +336,7 @@ fn kernels(gpu: &Arc<Device>, len: u64, turns: u64, json: &mut String) {
     columns::columns(gpu, len, turns, &plain, json);
     decompress::decompress(gpu, len, turns, &plain, json);
     columns::nested(gpu, len, turns, &plain, json);
+    columns::select(gpu, len, turns, &plain, json);
     // SAFETY: nothing uses it any more.
     unsafe { result::free_sync(copy).unwrap() };
 }
