@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use feedwater::cuda::columns::{
-    Column, Convert, Encoding, Marks, NestedOutcome, Outcome, Page, Values,
+    Column, Convert, Encoding, Leaf, Marks, Nested, NestedOutcome, Outcome, Page, Selection, Slots,
+    Values,
 };
 use feedwater::cuda::testing::Kernels as _;
 use feedwater::cuda::{Device, DeviceOptions};
@@ -204,6 +205,42 @@ enum What {
     Deltas(bool),
 }
 
+/// The column of an arena, with its page so many times.
+fn repeated(arena: &mut Arena, pages: u64) -> Column {
+    let mut column = arena.columns.remove(0);
+    let page = column.pages.remove(0);
+    let body = arena.bytes[page.body.start as usize..page.body.end as usize].to_vec();
+    for _ in 0..pages {
+        let begin = arena.bytes.len().next_multiple_of(64);
+        arena.bytes.resize(begin, 0);
+        arena.bytes.extend_from_slice(&body);
+        let mut page = page.clone();
+        page.body = begin as u64..arena.bytes.len() as u64;
+        column.pages.push(page);
+    }
+    column
+}
+
+/// The leaf, with its page so many times, and the bytes of these.
+fn repeated_leaf(mut written: Written, pages: u64) -> (Nested, Vec<u8>) {
+    let mut leaf = written.leaves.remove(0);
+    let page = leaf.leaf.pages.remove(0);
+    let body = page.body.start as usize..page.body.end as usize;
+    let body = written.arena.bytes[body].to_vec();
+    let mut bytes = Vec::new();
+    for _ in 0..pages {
+        bytes.resize(bytes.len().next_multiple_of(64), 0);
+        let begin = bytes.len() as u64;
+        bytes.extend_from_slice(&body);
+        let mut page = page.clone();
+        page.body = begin..bytes.len() as u64;
+        leaf.leaf.pages.push(page);
+    }
+    leaf.levels.repetition = vec![0; leaf.leaf.pages.len()];
+    leaf.levels.rows *= pages;
+    (leaf, bytes)
+}
+
 /// Each kind, with outputs of up to `len` bytes; `plain` makes the way that it is compared with.
 pub(crate) fn columns(
     gpu: &Arc<Device>,
@@ -242,20 +279,7 @@ pub(crate) fn columns(
                 texts_of_a_page() as u64 * 16
             }
         };
-        let mut column = arena.columns.remove(0);
-        let page = column.pages.remove(0);
-        let body = arena.bytes[page.body.start as usize..page.body.end as usize].to_vec();
-        for _ in 0..pages {
-            arena
-                .bytes
-                .resize(arena.bytes.len().next_multiple_of(64), 0);
-            let begin = arena.bytes.len() as u64;
-            arena.bytes.extend_from_slice(&body);
-            let mut page = page.clone();
-            page.body = begin..arena.bytes.len() as u64;
-            column.pages.push(page);
-        }
-        let columns = [column];
+        let columns = [repeated(&mut arena, pages)];
         let read = arena.bytes.len() as u64;
         let there = on_the_device(gpu, arena.bytes);
         let output = pages * each;
@@ -327,21 +351,7 @@ pub(crate) fn nested(
             true => written.words(&nest, Kind { len: 21, ..KIND }, &[rows() as usize], random),
             false => written.leaf(&nest, shape, &[rows() as usize], random),
         }
-        let mut leaf = written.leaves.remove(0);
-        let page = leaf.leaf.pages.remove(0);
-        let body = page.body.start as usize..page.body.end as usize;
-        let body = written.arena.bytes[body].to_vec();
-        let mut bytes = Vec::new();
-        for _ in 0..pages {
-            bytes.resize(bytes.len().next_multiple_of(64), 0);
-            let begin = bytes.len() as u64;
-            bytes.extend_from_slice(&body);
-            let mut page = page.clone();
-            page.body = begin..bytes.len() as u64;
-            leaf.leaf.pages.push(page);
-        }
-        leaf.levels.repetition = vec![0; leaf.leaf.pages.len()];
-        leaf.levels.rows *= pages;
+        let (leaf, bytes) = repeated_leaf(written, pages);
         let leaves = [leaf];
         let read = bytes.len() as u64;
         let there = on_the_device(gpu, bytes);
@@ -353,6 +363,10 @@ pub(crate) fn nested(
                 _ => 0,
             })
             .sum();
+        let [NestedOutcome::Done(first)] = &outcomes[..] else {
+            panic!("{outcomes:?}");
+        };
+        let (lists, offsets) = (first.slots[0], first.offsets.first().cloned().flatten());
         drop(outcomes);
         let decode = Way::new(
             format!("{name}, {pages} pages, {} MiB of them", read >> 20),
@@ -365,6 +379,160 @@ pub(crate) fn nested(
             },
         );
         let output = output.min(len);
-        work("nested", output, turns, vec![plain(output), decode], json);
+        let mut ways = vec![plain(output), decode];
+        // What another time found of where tiles begin.
+        let marks = |known: &[Option<Arc<Marks>>]| {
+            let (_, outcomes, marks) = gpu
+                .marked(&there, &[], &leaves, u64::MAX, Some(known))
+                .unwrap();
+            assert!(
+                matches!(outcomes[..], [NestedOutcome::Done(_)]),
+                "{outcomes:?}"
+            );
+            marks
+        };
+        if let [Some(known)] = &marks(&[None])[..] {
+            let known = [Some(Arc::new(known.clone()))];
+            let again = move || drop(marks(&known));
+            ways.push(Way::new(format!("{name}, tiles known from before"), again));
+        }
+        if let Some(offsets) = offsets {
+            // As where a tensor is made of lists, which then have one size.
+            ways.push(Way::new(
+                format!("{name}, whether sizes are 2"),
+                move || {
+                    let _ = gpu.uneven(&offsets, 4, lists, 2).unwrap();
+                },
+            ));
+        }
+        work("nested", output, turns, ways, json);
     }
+}
+
+/// Leaves of which some rows are wanted: decoded from pages, with what their values are.
+fn leaves(gpu: &Arc<Device>, len: u64) -> Vec<(&'static str, Selection)> {
+    let pages = (len / (8 * rows())).max(1);
+    let random = &mut Random::new(1);
+    let eight = Shape {
+        values: Values::Fixed { width: 8 },
+        ..Shape::PLAIN
+    };
+    let nullable = Shape {
+        nullable: true,
+        valid: 200,
+        ..eight
+    };
+    let booleans = Shape {
+        values: Values::Boolean,
+        ..nullable
+    };
+    let wide = Slots::Fixed { width: 8 };
+    let mut all = Vec::new();
+    for (name, slots, shape) in [
+        ("8 bytes", wide, Some(eight)),
+        ("8 bytes, nullable", wide, Some(nullable)),
+        ("booleans, nullable", Slots::Bits, Some(booleans)),
+        ("strings of 16 bytes", Slots::Text { large: false }, None),
+    ] {
+        let mut arena = Arena::default();
+        match shape {
+            Some(shape) => arena.column(shape, &[rows() as usize], random),
+            None => column(
+                &mut arena,
+                Kind { len: 21, ..KIND },
+                &[texts_of_a_page()],
+                random,
+            ),
+        }
+        let columns = [repeated(&mut arena, pages)];
+        let there = on_the_device(gpu, arena.bytes);
+        let Ok([Outcome::Done(values)]) =
+            <[_; 1]>::try_from(gpu.columns(&there, &columns).unwrap())
+        else {
+            panic!("{name} cannot be decoded");
+        };
+        let leaf = Leaf {
+            slots: vec![values.rows],
+            values,
+            offsets: Vec::new(),
+            valid: Vec::new(),
+        };
+        let selection = Selection {
+            leaf,
+            slots,
+            lists: Vec::new(),
+            valid: Vec::new(),
+            rows: Vec::new(),
+        };
+        all.push((name, selection));
+    }
+    let mut written = Written::default();
+    written.leaf(&Nest::list(), eight, &[rows() as usize], random);
+    let (leaf, bytes) = repeated_leaf(written, pages);
+    let there = on_the_device(gpu, bytes);
+    let (lists, valid) = (leaf.levels.lists.clone(), leaf.levels.valid.clone());
+    let (_, outcomes) = gpu.nested(&there, &[], &[leaf], u64::MAX).unwrap();
+    let Ok([NestedOutcome::Done(leaf)]) = <[_; 1]>::try_from(outcomes) else {
+        panic!("lists cannot be decoded");
+    };
+    let selection = Selection {
+        leaf,
+        slots: wide,
+        lists,
+        valid,
+        rows: Vec::new(),
+    };
+    all.push(("lists of 8 bytes, nullable", selection));
+    all
+}
+
+/// Some rows of what is decoded, an eighth of `len` bytes for each leaf.
+pub(crate) fn select(
+    gpu: &Arc<Device>,
+    len: u64,
+    turns: u64,
+    plain: &dyn Fn(u64) -> Way<'static>,
+    json: &mut String,
+) {
+    for (name, selection) in leaves(gpu, len / 8) {
+        let all = selection.leaf.slots[0];
+        let ranges = |len: u64, step: u64| {
+            let begins = (0..all / step).map(move |at| at * step);
+            begins.map(|begin| begin..begin + len).collect::<Vec<_>>()
+        };
+        let half = all / 4..all - all / 4;
+        for (choice, rows) in [
+            ("half of the rows at once", vec![half]),
+            ("100 rows of 200", ranges(100, 200)),
+            ("every eighth row", ranges(1, 8)),
+        ] {
+            let count = rows.len();
+            let selections = [Selection {
+                rows,
+                ..selection.clone()
+            }];
+            let made = gpu.select(&selections).unwrap();
+            let output = bytes_of(&made[0]);
+            drop(made);
+            let select = Way::new(format!("{name}, {choice}, {count} ranges"), || {
+                gpu.select(&selections).unwrap();
+            });
+            let output = output.min(len);
+            work("select", output, turns, vec![plain(output), select], json);
+        }
+    }
+}
+
+/// Bytes of all buffers of a leaf.
+fn bytes_of(leaf: &Leaf) -> u64 {
+    let values = &leaf.values;
+    let own = [
+        Some(&values.values),
+        values.offsets.as_ref(),
+        values.validity.as_ref(),
+    ];
+    let lists = leaf.offsets.iter().map(Option::as_ref);
+    let valid = leaf.valid.iter().map(|(bits, _)| Some(bits));
+    let all = own.into_iter().chain(lists).chain(valid).flatten();
+    all.map(|bytes| bytes.len() as u64).sum()
 }

@@ -1,6 +1,7 @@
 //! Pages decompressed on the device, beside a copy of as many bytes as they become. How many pages are in flight stands in the row: each is
 //! the work of one warp.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -38,7 +39,7 @@ fn stored(codec: Codec, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// What a thread of the host makes of the same pages, by the decoders that it has for them. Needs no GPU.
-pub(crate) fn by_host() {
+pub(crate) fn by_host(json: &mut String) {
     let turns = number("FEEDWATER_BENCH_TURNS", 11);
     println!("| decompression on the host, 1 thread | GB/s that come out |\n|---|---:|");
     for (content, bytes) in contents() {
@@ -60,8 +61,13 @@ pub(crate) fn by_host() {
                     begun.elapsed().as_secs_f64()
                 })
                 .collect();
-            let rate = 16.0 * bytes.len() as f64 / median(&seconds) / 1e9;
+            let (all, seconds) = (16 * bytes.len(), median(&seconds));
+            let rate = all as f64 / seconds / 1e9;
             println!("| {codec:?}, {content} | {rate:.2} |");
+            let _ = writeln!(
+                json,
+                r#"{{"work":"decompression on the host","way":"{codec:?}, {content}, 1 thread","seconds":{seconds:.6},"bytes":{all}}}"#
+            );
         }
     }
     println!();

@@ -9,7 +9,7 @@
 //!
 //! | rows | what they measure |
 //! |---|---|
-//! | `planning` | the host's walk over page headers and its tables, by bytes of the file; needs no GPU |
+//! | `planning` | the host's walk over page headers and its tables, by bytes of the file, and its share of the time that one thread decodes them in; needs no GPU |
 //! | `decompression on the host` | what one thread does of the pages below; needs no GPU |
 //! | `host to device` | a file to the device through pinned memory, by blocks of several sizes |
 //! | `checksums` | kernel `crc`: many segments, and one that is put together |
@@ -17,8 +17,13 @@
 //! | `columns` | pages in the device's memory to arrays, a row for each encoding: kernels `walk`, `rle`, `fixed`, `delta`, `strings`, `delta_strings`, `scan`. With sums by tensor cores; and with what another time found of where tiles begin |
 //! | `decompress` | kernel `decompress`: Snappy and LZ4, few pages and many |
 //! | `nested` | kernel `nesting` and those of columns: lists, structs, strings in lists |
+//! | `select` | kernel `select`: half of the rows, ranges of 100, and every eighth, beside a copy of what comes out |
 //! | `examples …` | end to end: a TFRecord file to columns and tensors, kernels `frames`, `crc`, `example` |
 //! | `Parquet …` | end to end: a Parquet file to arrays, by each processor, and with what a cache keeps of pages |
+//!
+//! What is end to end is beside a copy of as many bytes as the file has from pinned memory. The host decodes it as well, with as many threads as
+//! there are, and with 16: how often the time of another way goes into these is the quotient of their ratios. On the software device, which
+//! counts launches, it fails if no row has reached a kernel.
 //!
 //! Each way runs once in every turn. The ratio is the time of the plain copy over the time of the way in the same turn, the
 //! median over the turns with the least and the most: above 1 is faster. The page cache has the file.
@@ -26,6 +31,7 @@
     unsafe_code,
     clippy::unwrap_used,
     clippy::expect_used,
+    clippy::panic,
     clippy::undocumented_unsafe_blocks
 )]
 
@@ -44,6 +50,7 @@ mod tfrecord;
 #[allow(dead_code)]
 mod words;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -52,6 +59,7 @@ use std::time::Instant;
 use cudarc::driver::{result, sys};
 use feedwater::cuda::{Checksum, Dense, Device, ElementType, available};
 use feedwater::{Batch, DeviceBytes, OpenOptions, Reader, StagingOptions};
+use software_cuda_preload::Session;
 
 fn number(name: &str, default: u64) -> u64 {
     let value = std::env::var(name)
@@ -143,32 +151,107 @@ fn read(gpu: &Device, reader: &impl Reader, len: u64) -> DeviceBytes {
 }
 
 fn main() {
+    let mut json = String::new();
     // `cargo test` only starts it.
-    if std::env::args().any(|argument| argument == "--bench") {
-        planning::planning();
-        decompress::by_host();
+    let measures = std::env::args().any(|argument| argument == "--bench");
+    let software = std::env::var_os("SOFTWARE_CUDA_LIBRARY").filter(|_| measures);
+    let software = software.map(|_| Session::begin());
+    if measures {
+        planning::planning(&mut json);
+        decompress::by_host(&mut json);
     }
     // What `cargo test --benches` asks for is only that it starts.
-    let shows = match available() {
-        Ok(found) => found,
-        Err(reason) => {
-            println!("no GPU to measure: {reason}");
-            return;
-        }
-    };
-    drop(shows);
+    match available() {
+        Ok(_) => on_a_gpu(&mut json),
+        Err(reason) => println!("no GPU to measure: {reason}"),
+    }
+    if let Some(path) = std::env::var_os("FEEDWATER_BENCH_JSON") {
+        std::fs::write(path, json).unwrap();
+    }
+    if let Some(session) = software {
+        every_kernel(&session);
+    }
+}
+
+/// That a row has reached each kernel.
+fn every_kernel(session: &Session) {
+    let resources = include_str!("../../src/cuda/kernels/resources.tsv");
+    let kernels = resources.lines().skip(1).map(|line| {
+        let (name, _) = line.split_once('\t').unwrap();
+        name
+    });
+    let kernels: BTreeSet<_> = kernels.collect();
+    let missed: Vec<_> = kernels
+        .iter()
+        .filter(|kernel| session.work(kernel).launches == 0)
+        .collect();
+    assert!(missed.is_empty(), "no row reaches {missed:?}");
+    println!("\nall {} kernels were reached", kernels.len());
+}
+
+fn on_a_gpu(json: &mut String) {
     let gpu = Device::open(0).unwrap();
     let len = number("FEEDWATER_BENCH_MIB", 1024) << 20;
     let turns = number("FEEDWATER_BENCH_TURNS", 11);
-    let mut json = String::new();
     println!("{:?}, {} MiB, {turns} turns\n", gpu.info(), len >> 20);
     println!("| work | way | ms | GB/s | ratio (range) |\n|---|---|---:|---:|---|");
-    to_the_device(&gpu, len, turns, &mut json);
-    kernels(&gpu, len, turns, &mut json);
-    tfrecord::files(&gpu, len, turns, &mut json);
-    scans::files(&gpu, len, turns, &mut json);
-    if let Some(path) = std::env::var_os("FEEDWATER_BENCH_JSON") {
-        std::fs::write(path, json).unwrap();
+    to_the_device(&gpu, len, turns, json);
+    kernels(&gpu, len, turns, json);
+    tfrecord::files(&gpu, len, turns, json);
+    scans::files(&gpu, len, turns, json);
+}
+
+/// Copies of so many bytes from pinned memory to the device, by the driver.
+struct Pinned {
+    context: sys::CUcontext,
+    len: usize,
+    pinned: *mut std::ffi::c_void,
+    target: sys::CUdeviceptr,
+}
+
+impl Pinned {
+    fn new(gpu: &Device, len: u64) -> Self {
+        let context = gpu.raw_context() as sys::CUcontext;
+        let len = len as usize;
+        // SAFETY: the context is the device's, which outlives all of this; sizes are those of the allocations.
+        let (pinned, target) = unsafe {
+            result::ctx::set_current(context).unwrap();
+            let pinned = result::malloc_host(len, 0).unwrap();
+            pinned.cast::<u8>().write_bytes(7, len);
+            (pinned, result::malloc_sync(len).unwrap())
+        };
+        Pinned {
+            context,
+            len,
+            pinned,
+            target,
+        }
+    }
+
+    fn way(self) -> Way<'static> {
+        Way::new("pinned copy of the driver, as many bytes", move || {
+            self.copy();
+        })
+    }
+
+    fn copy(&self) {
+        // SAFETY: the context is there; both have that many bytes.
+        unsafe {
+            result::ctx::set_current(self.context).unwrap();
+            let source = std::slice::from_raw_parts(self.pinned.cast::<u8>(), self.len);
+            result::memcpy_htod_sync(self.target, source).unwrap();
+        }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: nothing uses them any more.
+        unsafe {
+            result::ctx::set_current(self.context).unwrap();
+            result::free_sync(self.target).unwrap();
+            result::free_host(self.pinned).unwrap();
+        }
     }
 }
 
@@ -179,20 +262,7 @@ fn to_the_device(gpu: &Arc<Device>, len: u64, turns: u64, json: &mut String) {
     let dir = tempfile::tempdir_in(dir).unwrap();
     let path = dir.path().join("file");
     std::fs::write(&path, vec![7u8; len as usize]).unwrap();
-    let context = gpu.raw_context() as sys::CUcontext;
-    // SAFETY: the context is the device's, which outlives all of this; sizes are those of the allocations.
-    let (pinned, target) = unsafe {
-        result::ctx::set_current(context).unwrap();
-        let pinned = result::malloc_host(len as usize, 0).unwrap();
-        pinned.cast::<u8>().write_bytes(7, len as usize);
-        (pinned, result::malloc_sync(len as usize).unwrap())
-    };
-    // SAFETY: as above.
-    let source = unsafe { std::slice::from_raw_parts(pinned.cast::<u8>(), len as usize) };
-    let mut ways = vec![Way::new("pinned copy of the driver", || {
-        // SAFETY: both have that many bytes.
-        unsafe { result::memcpy_htod_sync(target, source).unwrap() };
-    })];
+    let mut ways = vec![Pinned::new(gpu, len).way()];
     for mib in [1usize, 4, 16] {
         let staging = StagingOptions::default().block(mib << 20);
         let options = OpenOptions::new().device(gpu.clone()).staging(staging);
@@ -202,18 +272,13 @@ fn to_the_device(gpu: &Arc<Device>, len: u64, turns: u64, json: &mut String) {
         }));
     }
     work("host to device", len, turns, ways, json);
-    // SAFETY: nothing uses them any more.
-    unsafe {
-        result::free_sync(target).unwrap();
-        result::free_host(pinned).unwrap();
-    }
 }
 
 /// Kernels, beside a copy in the device's memory.
 fn kernels(gpu: &Arc<Device>, len: u64, turns: u64, json: &mut String) {
     let bytes = filled(gpu, len);
     let context = gpu.raw_context() as sys::CUcontext;
-    // SAFETY: as in `to_the_device`.
+    // SAFETY: as in `Pinned`.
     let copy = unsafe {
         result::ctx::set_current(context).unwrap();
         result::malloc_sync(len as usize).unwrap()
@@ -272,6 +337,7 @@ fn kernels(gpu: &Arc<Device>, len: u64, turns: u64, json: &mut String) {
     columns::columns(gpu, len, turns, &plain, json);
     decompress::decompress(gpu, len, turns, &plain, json);
     columns::nested(gpu, len, turns, &plain, json);
+    columns::select(gpu, len, turns, &plain, json);
     // SAFETY: nothing uses it any more.
     unsafe { result::free_sync(copy).unwrap() };
 }

@@ -1,12 +1,16 @@
-//! What the host does for a row group before its bytes go anywhere: the walk over page headers, and the tables of pages. Needs no GPU.
+//! What the host does for a row group before its bytes go anywhere: the walk over page headers, and the tables of pages; beside a scan of the
+//! same file by one thread of the host. Needs no GPU.
+//!
+//! It is to be 2 GB/s of the file at least, and a tenth of the scan's time at most.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use bytes::Bytes;
 use feedwater::MemoryReader;
-use feedwater::parquet::{Metadata, planning};
+use feedwater::parquet::{Metadata, planning, scan};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, Encoding};
 use parquet::file::properties::WriterProperties;
@@ -34,28 +38,49 @@ fn file(rows: usize, page: usize) -> Bytes {
     file.into()
 }
 
-pub(crate) fn planning() {
+pub(crate) fn planning(json: &mut String) {
     let rows = number("FEEDWATER_BENCH_PLAN_ROWS", 4 << 20) as usize;
     let turns = number("FEEDWATER_BENCH_TURNS", 11);
     println!(
-        "| planning on the host, 1 thread | pages | ns a page | GB/s of the file |\n|---|---:|---:|---:|"
+        "| planning on the host, 1 thread | pages | ns a page | GB/s of the file | ms of a scan, 1 thread | share (range) |\n|---|---:|---:|---:|---:|---:|"
     );
     for page in [128 << 10, 20_000, 1024, 128] {
         let file = file(rows, page);
         let metadata = Metadata::read(&MemoryReader::new(file.clone())).unwrap();
         let (pages, bytes) = planning::planned(&metadata, &file);
-        let seconds: Vec<f64> = (0..turns)
-            .map(|_| {
-                let begun = Instant::now();
-                assert_eq!(planning::planned(&metadata, &file), (pages, bytes));
-                begun.elapsed().as_secs_f64()
-            })
-            .collect();
-        let seconds = median(&seconds);
+        let reader = Arc::new(MemoryReader::new(file.clone()));
+        let (mut plans, mut scans) = (Vec::new(), Vec::new());
+        // The first turn warms up.
+        for turn in 0..=turns {
+            let begun = Instant::now();
+            assert_eq!(planning::planned(&metadata, &file), (pages, bytes));
+            let plan = begun.elapsed().as_secs_f64();
+            let begun = Instant::now();
+            for batch in scan(reader.clone()).threads(1).batches().unwrap() {
+                batch.unwrap();
+            }
+            if turn > 0 {
+                plans.push(plan);
+                scans.push(begun.elapsed().as_secs_f64());
+            }
+        }
+        let shares: Vec<f64> = plans.iter().zip(&scans).map(|(p, s)| p / s).collect();
+        let (least, most) = shares.iter().fold((f64::MAX, 0f64), |(a, b), share| {
+            (a.min(*share), b.max(*share))
+        });
+        let (seconds, scanned, share) = (median(&plans), median(&scans), median(&shares));
         println!(
-            "| pages of {page} rows of 8 bytes | {pages} | {:.0} | {:.1} |",
+            "| pages of {page} rows of 8 bytes | {pages} | {:.0} | {:.1} | {:.1} | {:.2} % ({:.2}–{:.2}) |",
             seconds * 1e9 / pages as f64,
-            bytes as f64 / seconds / 1e9
+            bytes as f64 / seconds / 1e9,
+            scanned * 1e3,
+            share * 1e2,
+            least * 1e2,
+            most * 1e2
+        );
+        let _ = writeln!(
+            json,
+            r#"{{"work":"planning on the host","way":"pages of {page} rows of 8 bytes","seconds":{seconds:.6},"bytes":{bytes},"pages":{pages},"scan_seconds":{scanned:.6},"share":{share:.5}}}"#
         );
     }
     println!();

@@ -13,7 +13,7 @@ use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 
 use super::pages::Random;
-use super::{Way, work};
+use super::{Pinned, Way, work};
 
 /// Rows of a row group.
 const ROWS: usize = 1 << 19;
@@ -87,8 +87,14 @@ pub(crate) fn files(gpu: &Arc<Device>, len: u64, turns: u64, json: &mut String) 
         let cache = MetadataCache::new();
         let (reader, cache) = (&reader, &cache);
         let ways = vec![
+            Pinned::new(gpu, written).way(),
             Way::new("arrays in the host's memory, all threads", move || {
                 for batch in scan(reader.clone()).batches().unwrap() {
+                    batch.unwrap();
+                }
+            }),
+            Way::new("arrays in the host's memory, 16 threads", move || {
+                for batch in scan(reader.clone()).threads(16).batches().unwrap() {
                     batch.unwrap();
                 }
             }),

@@ -11,10 +11,10 @@ use feedwater::tfrecord::{
 };
 use feedwater::{OpenOptions, Processor};
 
-use super::{Way, work};
+use super::{Pinned, Way, work};
 
-/// Examples with a label, and `floats` numbers or `bytes` bytes of an image; as many as make `len` bytes.
-fn write(path: &Path, len: u64, floats: usize, bytes: usize) -> (ExampleSchema, u64) {
+/// Examples with a label, and `floats` numbers or `bytes` bytes of an image, which begins with `inner`; as many as make `len` bytes.
+fn write(path: &Path, len: u64, floats: usize, bytes: usize, inner: &[u8]) -> (ExampleSchema, u64) {
     let rows = (len as usize / (floats * 4 + bytes + 60)).clamp(1, 1000);
     let label = Int64Array::from_iter_values((0..rows as i64).map(|row| row * 37 % 1000));
     let mut columns = vec![("label", Arc::new(label) as ArrayRef)];
@@ -31,7 +31,10 @@ fn write(path: &Path, len: u64, floats: usize, bytes: usize) -> (ExampleSchema, 
     }
     if bytes > 0 {
         let images = (0..rows).map(|row| (0..bytes).map(|at| ((at * row) >> 3) as u8).collect());
-        let images: Vec<Vec<u8>> = images.collect();
+        let mut images: Vec<Vec<u8>> = images.collect();
+        for image in &mut images {
+            image[..inner.len()].copy_from_slice(inner);
+        }
         columns.push(("image", Arc::new(BinaryArray::from_iter_values(&images))));
         schema = schema.with(Feature::scalar("image", ValueType::Binary).required());
     }
@@ -56,23 +59,40 @@ fn write(path: &Path, len: u64, floats: usize, bytes: usize) -> (ExampleSchema, 
 pub(crate) fn files(gpu: &Arc<Device>, len: u64, turns: u64, json: &mut String) {
     let dir = tempfile::tempdir().unwrap();
     let pixels = 96 * 96 * 3;
-    for (name, floats, bytes) in [
-        ("examples of 1 KiB", 240, 0),
-        ("examples with an image of 27 KiB", 0, pixels),
+    // A file of a record, which looks like one of the file that it is in.
+    let inner = dir.path().join("inner");
+    let mut writer = Writer::create(&inner).unwrap();
+    writer.write(&[7; 1000]).unwrap();
+    writer.commit().unwrap();
+    let (none, inner): (&[u8], _) = (&[], std::fs::read(inner).unwrap());
+    for (name, floats, bytes, inner) in [
+        ("examples of 1 KiB", 240, 0, none),
+        ("examples with an image of 27 KiB", 0, pixels, none),
+        (
+            "examples with records in images of 27 KiB",
+            0,
+            pixels,
+            &inner[..],
+        ),
     ] {
         let path = dir.path().join(name);
-        let (schema, written) = write(&path, len, floats, bytes);
+        let (schema, written) = write(&path, len, floats, bytes, inner);
         let options = OpenOptions::new().device(gpu.clone());
         let reader = options.open(&path).unwrap();
         let scan = || -> ExampleScan { examples(reader.clone()).schema(schema.clone()) };
-        let mut ways = vec![Way::new(
-            "columns in the host's memory, all threads",
-            || {
+        let mut ways = vec![
+            Pinned::new(gpu, written).way(),
+            Way::new("columns in the host's memory, all threads", || {
                 for batch in scan().batches().unwrap() {
                     batch.unwrap();
                 }
-            },
-        )];
+            }),
+            Way::new("columns in the host's memory, 16 threads", || {
+                for batch in scan().threads(16).batches().unwrap() {
+                    batch.unwrap();
+                }
+            }),
+        ];
         for (name, processor, boundaries) in [
             (
                 "on the device, decoded by the host",
@@ -114,5 +134,6 @@ pub(crate) fn files(gpu: &Arc<Device>, len: u64, turns: u64, json: &mut String) 
             ));
         }
         work(name, written, turns, ways, json);
+        std::fs::remove_file(&path).unwrap();
     }
 }

@@ -5,6 +5,7 @@
 //! `launch`. Real caches are somewhere between: a small dictionary is loaded once, and the edge of a tile maybe twice.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::sync::Arc;
 
 use feedwater::DeviceBytes;
@@ -221,10 +222,81 @@ fn cases() -> Vec<(&'static str, Shape)> {
     ]
 }
 
-/// The least that the stages have to move: pages and output; runs once more, as their ends are found before their values are; and bits of
-/// rows that are not null once more, as they are found before values get to their rows. Pages of strings twice, as their lengths lead from
-/// one to the next; and where each begins on its page and in the output, which is found before bytes are copied. Pages of deltas twice, as
-/// sums of parts come before values.
+/// Bytes of the sectors that ascending ranges touch, each once.
+fn sectors(ranges: impl IntoIterator<Item = Range<u64>>) -> u64 {
+    let (mut all, mut next) = (0, 0);
+    for range in ranges {
+        let end = range.end.div_ceil(32);
+        all += end.saturating_sub(next.max(range.start / 32));
+        next = next.max(end);
+    }
+    all * 32
+}
+
+/// A number of 7 bits a byte, and where it ends.
+fn unsigned(bytes: &[u8], at: usize) -> (u64, usize) {
+    let len = bytes[at..].iter().take_while(|byte| **byte >= 0x80).count() + 1;
+    let number = bytes[at..at + len].iter().enumerate();
+    let number = number.fold(0, |sum, (place, byte)| {
+        sum | u64::from(byte & 0x7f) << (place * 7)
+    });
+    (number, at + len)
+}
+
+/// What has to be loaded to find where the runs between these bytes begin: the sectors with their headers.
+fn headers(arena: &[u8], range: Range<u64>, bits: u64) -> u64 {
+    let mut at = range.start;
+    sectors(std::iter::from_fn(|| {
+        let header = (at < range.end).then_some(at..at + 1)?;
+        let (run, end) = unsigned(arena, at as usize);
+        at = end as u64
+            + match run & 1 {
+                1 => (run >> 1) * bits,
+                _ => bits.div_ceil(8),
+            };
+        Some(header)
+    }))
+}
+
+/// What has to be loaded to find where the strings between these bytes begin: the sectors with their lengths.
+fn lengths(arena: &[u8], range: Range<u64>) -> u64 {
+    let mut at = range.start;
+    sectors(std::iter::from_fn(|| {
+        let length = (at < range.end).then_some(at..at + 4)?;
+        at += 4 + u64::from(four(arena, at));
+        Some(length)
+    }))
+}
+
+fn four(arena: &[u8], at: u64) -> u32 {
+    let at = at as usize;
+    u32::from_le_bytes(arena[at..at + 4].try_into().unwrap())
+}
+
+/// Where deltas end that begin there.
+fn deltas_end(arena: &[u8], begin: u64) -> u64 {
+    let (block, at) = unsigned(arena, begin as usize);
+    let (minis, at) = unsigned(arena, at);
+    let (count, at) = unsigned(arena, at);
+    let (_, mut at) = unsigned(arena, at);
+    let (mini, mut left) = (block / minis, count.saturating_sub(1));
+    while left > 0 {
+        let (_, widths) = unsigned(arena, at);
+        at = widths + minis as usize;
+        for width in &arena[widths..at] {
+            if left > 0 {
+                at += (mini * u64::from(*width) / 8) as usize;
+                left = left.saturating_sub(mini);
+            }
+        }
+    }
+    at as u64
+}
+
+/// The least that the stages have to move: pages and output. Headers of runs once more, as their ends are found before their values are; and
+/// bits of rows that are not null once more, as they are found before values get to their rows. Lengths of strings once more, as they lead
+/// from one to the next; and where each begins on its page and in the output, which is found before bytes are copied. Deltas twice, as sums of
+/// parts come before values. Of what is between values that are looked for, nothing: whole sectors are loaded where there is one.
 fn least(arena: &[u8], column: &Column, outcome: &Outcome) -> u64 {
     let Outcome::Done(done) = outcome else {
         panic!("{outcome:?}");
@@ -247,28 +319,41 @@ fn least(arena: &[u8], column: &Column, outcome: &Outcome) -> u64 {
     }
     all += 2 * done.validity.as_ref().map_or(0, |bits| bits.len() as u64);
     if let Some((range, _)) = &column.dictionary {
-        all += (range.end - range.start) * if is_text { 2 } else { 1 };
+        all += range.end - range.start;
+        if is_text {
+            all += lengths(arena, range.clone());
+        }
     }
+    let mut stored = 0;
     for page in &column.pages {
-        let len = page.body.end - page.body.start;
-        let body = &arena[page.body.start as usize..];
-        let levels = match column.nullable {
-            true => 4 + u64::from(u32::from_le_bytes(body[..4].try_into().unwrap())),
-            false => 0,
-        };
-        let runs = match page.encoding {
-            Encoding::Dictionary | Encoding::Rle | Encoding::DeltaBinaryPacked => len,
-            _ if is_text => len,
-            _ => levels,
-        };
-        all += len + runs;
-        // Lengths are numbers between, and where bytes are made of those before, what each begins with and how many are stored; these are read
-        // by those that sum them, that find ends, and that copy.
+        let (mut at, end) = (page.body.start, page.body.end);
+        all += end - at;
+        if column.nullable {
+            let levels = at + 4..at + 4 + u64::from(four(arena, at));
+            at = levels.end;
+            all += headers(arena, levels, 1);
+        }
+        // Lengths in deltas are numbers between, and where bytes are made of those before, what each begins with and how many are stored.
+        // They are written, read by those that sum them and that find ends, and the latter by those that copy.
         all += match page.encoding {
-            Encoding::DeltaLengthByteArray => 3 * 4 * page.entries,
-            Encoding::DeltaByteArray => 6 * 4 * page.entries,
+            Encoding::Dictionary => headers(arena, at + 1..end, u64::from(arena[at as usize])),
+            Encoding::Rle => headers(arena, at + 4..end, 1),
+            Encoding::DeltaBinaryPacked => end - at,
+            Encoding::DeltaLengthByteArray => deltas_end(arena, at) - at + 3 * 4 * page.entries,
+            Encoding::DeltaByteArray => {
+                let bytes = deltas_end(arena, deltas_end(arena, at));
+                stored += end - bytes;
+                bytes - at + 2 * 4 * 4 * page.entries
+            }
+            Encoding::Plain if is_text => lengths(arena, at..end),
             _ => 0,
         };
+    }
+    if column.pages[0].encoding == Encoding::DeltaByteArray {
+        // What a value begins with is read from the one before, and nothing but that looks at offsets again.
+        let offsets = done.offsets.as_ref().unwrap();
+        all += done.values.len() as u64 - stored;
+        all -= offsets.len() as u64;
     }
     all
 }
@@ -285,8 +370,8 @@ fn nested_cases() -> Vec<(&'static str, Nest)> {
     ]
 }
 
-/// The least for a leaf: pages, and levels once more, as of flat ones; then a byte for each level, written and read; offsets; bitmaps, of which that
-/// of the values is read twice, to count them and to place them. Of strings what is so of flat ones.
+/// The least for a leaf: pages, and headers of levels once more, as of flat ones; then a byte for each level, written and read; offsets; bitmaps, of
+/// which that of the values is read twice, to count them and to place them. Of strings what is so of flat ones.
 fn least_nested(arena: &[u8], nested: &Nested, outcome: &NestedOutcome) -> u64 {
     let NestedOutcome::Done(leaf) = outcome else {
         panic!("{outcome:?}");
@@ -301,22 +386,39 @@ fn least_nested(arena: &[u8], nested: &Nested, outcome: &NestedOutcome) -> u64 {
     all += leaf.valid.iter().map(|(bits, _)| bitmap(bits)).sum::<u64>();
     all += leaf.offsets.iter().flatten().map(bitmap).sum::<u64>();
     for page in &nested.leaf.pages {
-        let body = &arena[page.body.start as usize..page.body.end as usize];
-        let len = |at: usize| u32::from_le_bytes(body[at..at + 4].try_into().unwrap()) as usize;
-        let mut levels = 0;
-        if !nested.levels.lists.is_empty() {
-            levels += 4 + len(0);
+        let mut at = page.body.start;
+        all += page.body.end - at + 2 * page.entries;
+        let lists = nested.levels.lists.len() as u32;
+        for most in [lists, nested.levels.max_def] {
+            if most > 0 {
+                let levels = at + 4..at + 4 + u64::from(four(arena, at));
+                at = levels.end;
+                all += headers(arena, levels, u64::from(u32::BITS - most.leading_zeros()));
+            }
         }
-        levels += 4 + len(levels);
-        all += body.len() as u64 + levels as u64 + 2 * page.entries;
         if leaf.values.offsets.is_some() {
-            all += (body.len() - levels) as u64;
+            all += lengths(arena, at..page.body.end);
         }
     }
     if let Some(offsets) = &leaf.values.offsets {
         all += 2 * bitmap(offsets) + 8 * leaf.values.rows;
     }
     all
+}
+
+/// What is moved for each value or level is not much more than the least, which it cannot be below.
+fn near(name: &str, all: f64, least: f64) {
+    let most = match name {
+        // Whether they are UTF-8 is looked at once they are made, which reads all of them; where the stored bytes of each end takes the place of how
+        // many these are, as numbers once more written and read; and places are written that only copies from pages look at.
+        "strings that begin as others" => 1.35,
+        _ => 1.3,
+    };
+    let far = all > least * most + 0.25;
+    assert!(
+        all >= least && !far,
+        "{name}: {all} bytes each, the least is {least}"
+    );
 }
 
 /// What was done between two times.
@@ -414,10 +516,7 @@ fn instructions_and_bytes_of_each_value_are_those_of_the_table() {
             }
             let least = least(&arena.bytes, &arena.columns[0], &outcomes[0]);
             let (all, least) = count(&mut table, &session, name, ROWS as u64, least, first);
-            assert!(
-                all <= least * 1.3 + 0.25,
-                "{name}: {all} bytes a value, the least is {least}"
-            );
+            near(name, all, least);
         }
         nothing_left(&session);
     }
@@ -444,10 +543,7 @@ fn instructions_and_bytes_of_each_value_are_those_of_the_table() {
             let least = least_nested(&written.arena.bytes, leaf, &outcomes[0]);
             let levels = leaf.leaf.rows();
             let (all, least) = count(&mut table, &session, name, levels, least, None);
-            assert!(
-                all <= least * 1.3 + 0.25,
-                "{name}: {all} bytes a level, the least is {least}"
-            );
+            near(name, all, least);
         }
         nothing_left(&session);
     }
