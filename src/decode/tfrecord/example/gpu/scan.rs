@@ -8,7 +8,7 @@ use arrow_schema::SchemaRef;
 
 use super::ahead::{Ahead, Wanted};
 use super::decode::{Decoder, Done};
-use super::feed::{Feed, Walked};
+use super::feed::{Feed, Taken, Walked, by_host};
 use super::output::DeviceExamples;
 use super::plan::Plan;
 use super::report::DeviceReport;
@@ -134,7 +134,9 @@ impl DeviceScan {
     /// device works while the caller does. Default 2. With 0 there is no such thread: a batch is decoded by the thread that takes it, when it does.
     ///
     /// Each takes the device's memory for its columns, about as much as its [records](ExampleScan::batch_bytes), and one at a time that for its
-    /// records, too. Where there is no more memory, what is ahead waits until it is asked for, as if nothing was decoded ahead.
+    /// records, too. Where there is no more memory, what is ahead waits until it is asked for, as if nothing was decoded ahead. If there is
+    /// none then, either, the records are decoded half by half, in batches of their own, down to one record, which the host decodes, and
+    /// whose columns are copied; the [report](DeviceBatches::report) says so. A [stream](Self::stream) makes at least one ahead.
     pub fn ahead(mut self, batches: usize) -> Self {
         self.ahead = batches;
         self
@@ -158,10 +160,7 @@ impl DeviceScan {
         let ahead = self.ahead;
         let begun = self.begin()?;
         let mut maker = begun.maker;
-        let (arrow, report) = (
-            maker.decoder.plan().schema().clone(),
-            maker.decoder.report.clone(),
-        );
+        let (arrow, report) = (maker.decoder.plan().schema().clone(), maker.decoder.report.clone());
         let by = match ahead {
             0 => By::Caller(Box::new(maker)),
             ahead => By::Thread(Ahead::start(ahead, move |wanted| maker.make(wanted))?),
@@ -205,11 +204,13 @@ impl DeviceScan {
         let mut decoder = Decoder::new(&self.gpu, &schema, plan, names, self.processor)?;
         (decoder.report.boundaries, decoder.report.checksums) = feed.ways();
         if self.processor == Processor::Cpu {
-            decoder.report.checksums = "the host, or nobody if that was asked for".into();
+            let options = self.scan.origin.options();
+            decoder.report.checksums = by_host(options.verify_data).into();
         }
         Ok(Begun {
             maker: Maker {
                 feed: Some(feed),
+                rest: Vec::new(),
                 decoder,
             },
             name,
@@ -242,6 +243,11 @@ impl DeviceScan {
         if self.offsets.is_some() && self.boundaries == Boundaries::Device {
             return Err(invalid("an index, and a scan for what it has"));
         }
+        let mut why = match (origin.reader(), self.boundaries) {
+            (None, Boundaries::Device) => ", as it is a set",
+            (Some(_), Boundaries::Device) if !fails => ", as corrupt records are left out",
+            _ => "",
+        };
         if let (Some(reader), true) = (origin.reader(), wants_window && fails) {
             let compression = match options.compression {
                 Some(compression) => compression,
@@ -264,6 +270,7 @@ impl DeviceScan {
                 let (gpu, offsets) = (self.gpu.clone(), self.offsets.clone());
                 return Ok(Box::new(Windows::new(reader.clone(), gpu, way, offsets)));
             }
+            why = ", as the file is compressed";
         } else if self.offsets.is_some() {
             return Err(invalid(
                 "an index of a set of files, or of one of which corrupt records are left out",
@@ -277,7 +284,9 @@ impl DeviceScan {
         };
         let source = origin.source(&walked);
         let pull = Pull::new(source, Vec::new(), self.scan.names.clone(), cut);
-        Ok(Box::new(Walked::new(pull, verify.then_some(Check::All))))
+        let check = verify.then_some(Check::All);
+        let walked = Walked::new(pull, check, options.verify_data, why);
+        Ok(Box::new(walked))
     }
 }
 
@@ -293,6 +302,8 @@ pub(super) struct Begun {
 pub(super) struct Maker {
     /// `None`: there are no more records.
     feed: Option<Box<dyn Feed>>,
+    /// Parts of what was taken, for all of which there was no memory; the next one last.
+    rest: Vec<Taken>,
     decoder: Decoder,
 }
 
@@ -314,11 +325,22 @@ impl From<Error> for Made {
 impl Maker {
     /// What becomes of the next records; `None` behind the last.
     pub(super) fn make(&mut self, wanted: Wanted<'_>) -> Option<Made> {
-        let taken = self.feed.as_mut()?.next(wanted);
-        let last = taken.last;
-        let done = self.decoder.decode(taken, wanted);
-        if last || done.error.is_some() {
+        let taken = match self.rest.pop() {
+            Some(part) => part,
+            None => {
+                let feed = self.feed.as_mut()?;
+                let taken = feed.next(wanted);
+                feed.tell(&mut self.decoder.report);
+                taken
+            }
+        };
+        if taken.last {
             self.feed = None;
+        }
+        let done = self.decoder.decode(taken, &mut self.rest, wanted);
+        if done.error.is_some() {
+            self.feed = None;
+            self.rest.clear();
         }
         Some(Made {
             done,
