@@ -131,7 +131,7 @@ fn whoever_is_asked_for_decodes() {
         let bytes = file(&records(70));
         let options = RecordOptions::new();
         for (processor, on_gpu) in [
-            (Processor::Auto, 70),
+            (Processor::Auto, 0),
             (Processor::Gpu, 70),
             (Processor::Cpu, 0),
         ] {
@@ -141,9 +141,41 @@ fn whoever_is_asked_for_decodes() {
             assert_eq!(report.gpu.rows, on_gpu);
             assert_eq!(report.host.rows, 70 - on_gpu);
             let said = report.to_string();
-            let why = "2 batches: the caller wants the host to decode";
-            assert_eq!(said.contains(why), processor == Processor::Cpu, "{said}");
+            let why = match processor {
+                Processor::Auto => "2 batches: less than 65536 bytes",
+                _ => "2 batches: the caller wants the host to decode",
+            };
+            assert_eq!(said.contains(why), on_gpu == 0, "{said}");
         }
+    }
+    nothing_left(&session);
+}
+
+#[test]
+fn small_batches_are_the_hosts_unless_the_device_is_asked_for() {
+    let session = session("eager");
+    {
+        let gpu = Device::open(0).unwrap();
+        let large = |id: i64| {
+            let image = vec![id as u8; 1_500];
+            example([("id", ints([id])), ("image", bytes([&image]))])
+        };
+        let all: Vec<_> = (0..110).map(large).collect();
+        let file = file(&all);
+        let schema = ExampleSchema::new().with(Feature::scalar("image", ValueType::Binary));
+        let on_gpu = |processor, boundaries| {
+            let options = RecordOptions::new();
+            let (_, report) = compare(&gpu, &file, &options, &schema, |scan| {
+                scan.processor(processor).boundaries(boundaries)
+            });
+            (report.gpu.rows, report.reasons)
+        };
+        let why = vec![("less than 65536 bytes".into(), 1)];
+        let (host, device) = (Boundaries::Host, Boundaries::Device);
+        assert_eq!(on_gpu(Processor::Auto, host), (100, why));
+        assert_eq!(on_gpu(Processor::Gpu, host), (110, Vec::new()));
+        // They are there.
+        assert_eq!(on_gpu(Processor::Auto, device), (110, Vec::new()));
     }
     nothing_left(&session);
 }

@@ -38,6 +38,9 @@ impl From<Error> for Done {
     }
 }
 
+/// Bytes of records that are worth launches, where the caller does not say so.
+const LEAST: u64 = 64 << 10;
+
 /// Decodes batch after batch.
 pub(super) struct Decoder {
     gpu: Arc<Device>,
@@ -47,6 +50,8 @@ pub(super) struct Decoder {
     names: Arc<[Arc<str>]>,
     /// Why nothing is for the kernels, if nothing is.
     never: Option<Cow<'static, str>>,
+    /// Whether all is for the kernels that they do, however small.
+    always: bool,
     pub(super) report: DeviceReport,
 }
 
@@ -79,6 +84,7 @@ impl Decoder {
             rewriter: Rewriter::new(schema),
             names,
             never,
+            always: processor == Processor::Gpu,
             report: DeviceReport::default(),
         })
     }
@@ -136,6 +142,9 @@ impl Decoder {
     fn rows(&mut self, taken: &Taken) -> Result<Done> {
         let tried = match &self.never {
             Some(why) => Tried::Not(why.clone()),
+            None if !self.always && taken.bytes_to_upload().is_some_and(|bytes| bytes < LEAST) => {
+                Tried::Not(format!("less than {LEAST} bytes").into())
+            }
             None => self.by_kernels(taken)?,
         };
         match tried {

@@ -41,6 +41,14 @@ pub(super) struct Taken {
 }
 
 impl Taken {
+    /// Bytes of the records, if the host has them.
+    pub(super) fn bytes_to_upload(&self) -> Option<u64> {
+        match &self.framed {
+            Framed::Host(_) => Some(self.rows.iter().map(|row| row.frame.len + OVERHEAD).sum()),
+            Framed::Device(_) => None,
+        }
+    }
+
     /// The first half of them, and the second with what comes behind; as they are if there is no more than one.
     pub(super) fn halves(mut self) -> Result<(Taken, Taken), Taken> {
         let middle = self.rows.len() / 2;
