@@ -160,7 +160,7 @@ impl DeviceScan {
         let ahead = self.ahead;
         let begun = self.begin()?;
         let mut maker = begun.maker;
-        let (arrow, report) = (maker.decoder.plan().schema().clone(), maker.decoder.report.clone());
+        let (arrow, report) = (maker.schema().clone(), maker.decoder.report.clone());
         let by = match ahead {
             0 => By::Caller(Box::new(maker)),
             ahead => By::Thread(Ahead::start(ahead, move |wanted| maker.make(wanted))?),
@@ -295,8 +295,11 @@ pub(super) struct Begun {
     pub(super) maker: Maker,
     /// Of the file, or the first.
     name: Arc<str>,
-    schema: ExampleSchema,
+    pub(super) schema: ExampleSchema,
 }
+
+/// Of columns, and of examples.
+pub(super) type Schemas = Box<(SchemaRef, ExampleSchema)>;
 
 /// Makes batches.
 pub(super) struct Maker {
@@ -311,6 +314,8 @@ pub(super) struct Maker {
 pub(super) struct Made {
     pub(super) done: Done,
     pub(super) report: Option<DeviceReport>,
+    /// With the first of a stream.
+    pub(super) schemas: Option<Schemas>,
 }
 
 impl From<Error> for Made {
@@ -318,11 +323,17 @@ impl From<Error> for Made {
         Made {
             done: error.into(),
             report: None,
+            schemas: None,
         }
     }
 }
 
 impl Maker {
+    /// Of the columns.
+    pub(super) fn schema(&self) -> &SchemaRef {
+        self.decoder.plan().schema()
+    }
+
     /// What becomes of the next records; `None` behind the last.
     pub(super) fn make(&mut self, wanted: Wanted<'_>) -> Option<Made> {
         let taken = match self.rest.pop() {
@@ -345,6 +356,7 @@ impl Maker {
         Some(Made {
             done,
             report: Some(self.decoder.report.clone()),
+            schemas: None,
         })
     }
 }
