@@ -50,8 +50,9 @@ pub enum Boundaries {
 impl ExampleScan {
     /// The same columns in the memory of a GPU, where kernels check and decode the records.
     ///
-    /// [`threads`](Self::threads) and [`ahead`](Self::ahead) mean nothing there: one batch is decoded at a time, while what follows is read, and
-    /// [before it is asked for](DeviceScan::ahead).
+    /// [`threads`](Self::threads) and [`ahead`](Self::ahead) mean nothing there, but must not be 0: one batch is decoded at a time, while
+    /// what follows is read, and [before it is asked for](DeviceScan::ahead). What kernels do, what the host does, and why:
+    /// [`tfrecord`](crate::tfrecord#on-a-gpu).
     ///
     /// ```
     /// use feedwater::cuda::{Device, Dense, ElementType};
@@ -90,7 +91,7 @@ impl ExampleScan {
 }
 
 /// How examples become batches in the memory of a GPU. Made by [`ExampleScan::on_device`], run by [`batches`](Self::batches) or
-/// [`stream`](Self::stream).
+/// [`stream`](Self::stream). What kernels do, what the host does, and why: [`tfrecord`](crate::tfrecord#on-a-gpu).
 #[must_use = "a scan does nothing before `batches` or `stream`"]
 pub struct DeviceScan {
     scan: ExampleScan,
@@ -104,27 +105,31 @@ pub struct DeviceScan {
 }
 
 impl DeviceScan {
-    /// Which processor decodes. Default [`Processor::Auto`]: the GPU, but for what it has no kernels for.
+    /// Which processor decodes. Default [`Processor::Auto`]: the GPU, but for what it has no kernels for, and batches of less than 64 KiB
+    /// of records that the host has.
     pub fn processor(mut self, processor: Processor) -> Self {
         self.processor = processor;
         self
     }
 
-    /// What finds where records begin. Default [`Boundaries::Auto`].
+    /// What finds where records begin. Default [`Boundaries::Auto`]. With [`Boundaries::Device`] windows of the file are read into
+    /// memory of the device: the reader has to be opened with [`OpenOptions::device`](crate::OpenOptions::device).
     pub fn boundaries(mut self, boundaries: Boundaries) -> Self {
         self.boundaries = boundaries;
         self
     }
 
     /// Where the records of the file begin, so that nobody has to look for them. Each is checked against it all the same: a record that
-    /// is not, or no longer, where the index has it is an error, as for [`Index::get`].
+    /// is not, or no longer, where the index has it is an error, as for [`Index::get`]. Windows of the file are read into memory of the
+    /// device: the reader has to be opened with [`OpenOptions::device`](crate::OpenOptions::device).
     pub fn index<R: Reader + ?Sized>(mut self, index: &Index<R>) -> Self {
         self.offsets = Some(index.offsets().into());
         self
     }
 
     /// Bytes of a window of the file, for [`Boundaries::Device`] and an index. At least a record; two windows are on the device at a
-    /// time. Default 32 MiB.
+    /// time. Default 32 MiB. Where the device has no memory for one, it is halved, and so are those that follow for a while, down to a
+    /// single record; the [report](DeviceBatches::report) says so.
     pub fn window_bytes(mut self, bytes: usize) -> Self {
         self.window = bytes;
         self
@@ -155,7 +160,9 @@ impl DeviceScan {
     ///
     /// # Errors
     /// As [`ExampleScan::batches`]; [`ErrorKind::InvalidOption`] for [tensors](Self::tensor) that there cannot be, windows of no
-    /// bytes, and an [index](Self::index) of another length of the file, of a set, or of a file that is compressed.
+    /// bytes, and an [index](Self::index) of another length of the file, of a set, or of a file that is compressed. The first batch is
+    /// [`ErrorKind::Unsupported`] with an [index](Self::index) or [`Boundaries::Device`] if the reader was opened without
+    /// [`OpenOptions::device`](crate::OpenOptions::device).
     pub fn batches(self) -> Result<DeviceBatches> {
         let ahead = self.ahead;
         let begun = self.begin()?;
