@@ -24,6 +24,8 @@ mod failures;
 mod few_blocks;
 #[path = "tfrecord_gpu/kernels.rs"]
 mod kernels;
+#[path = "tfrecord_gpu/memory.rs"]
+mod memory;
 #[allow(dead_code)]
 #[path = "tfrecord_example/messages.rs"]
 mod messages;

@@ -6,8 +6,6 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, BinaryArray, Float32Array, Int64Array, RecordBatch};
 use feedwater::tfrecord::{ExampleEncoder, ExampleSchema, Feature, ValueType, Writer};
 
-/// Name of the file.
-pub(crate) const NAME: &str = "images.tfrecord";
 /// Pixels of an image, of three bytes each.
 pub(crate) const HEIGHT: usize = 16;
 pub(crate) const WIDTH: usize = 24;

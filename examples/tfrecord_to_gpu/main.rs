@@ -9,12 +9,13 @@
 mod made;
 
 use std::error::Error;
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use feedwater::cuda::{Dense, Device, ElementType};
-use feedwater::tfrecord::{self, DeviceExamples, DeviceScan};
+use feedwater::tfrecord::{self, DeviceExamples, DeviceScan, ExampleSchema};
 use feedwater::{DeviceArray, OpenOptions, Processor};
 
 fn main() -> ExitCode {
@@ -43,10 +44,17 @@ fn run() -> Result<(), Box<dyn Error>> {
         print!("{HELP}");
         return Ok(());
     }
+    let option = |path: &&OsString| path.to_string_lossy().starts_with('-');
+    if let Some(option) = paths.iter().find(option) {
+        let option = option.display();
+        return Err(
+            format!("there is no option {option}; a file of that name is ./{option}").into(),
+        );
+    }
     let gpu = Device::open(0)?;
     println!("{}", gpu.info());
     for path in &paths {
-        show(open(&gpu, Path::new(path))?)?;
+        show(open(&gpu, Path::new(path), None)?)?;
     }
     if paths.is_empty() {
         let dir = tempfile::tempdir()?;
@@ -57,17 +65,22 @@ fn run() -> Result<(), Box<dyn Error>> {
         let image = Dense::cast(&[3, height, width], ElementType::U8, ElementType::F32)
             .strides(&[1, width * 3, 3])
             .affine(0, &[2.0 / 255.0; 3], &[-1.0; 3]);
-        show(open(&gpu, &path)?.tensor("image", image))?;
+        let scan = open(&gpu, &path, Some(made::schema()))?;
+        show(scan.tensor("image", image))?;
     }
     Ok(())
 }
 
-/// What a program of yours would do.
-fn open(gpu: &Arc<Device>, path: &Path) -> feedwater::Result<DeviceScan> {
+/// What a program of yours would do. Without a schema, that of the first examples.
+fn open(
+    gpu: &Arc<Device>,
+    path: &Path,
+    schema: Option<ExampleSchema>,
+) -> feedwater::Result<DeviceScan> {
     let reader = OpenOptions::new().device(gpu.clone()).open(path)?;
     let mut scan = tfrecord::examples(reader).batch_rows(256);
-    if path.file_name().is_some_and(|name| name == made::NAME) {
-        scan = scan.schema(made::schema());
+    if let Some(schema) = schema {
+        scan = scan.schema(schema);
     }
     Ok(scan.on_device(gpu).processor(Processor::Gpu))
 }
@@ -90,7 +103,7 @@ fn print(batch: &DeviceExamples) -> Result<(), Box<dyn Error>> {
     // As a consumer of Arrow's C device interface takes all of them.
     if !columns.columns().is_empty() {
         let exported = columns.export()?;
-        println!("  as an ArrowDeviceArray: {:p}", &exported);
+        println!("  as an ArrowDeviceArray: {exported:?}");
     }
     for tensor in batch.tensors() {
         // `torch.from_dlpack` takes it, in a capsule.

@@ -263,7 +263,17 @@ fn corrupt_records_are_left_out_by_the_host() {
         });
         assert_eq!(outcome.rows.num_rows(), 38);
         assert_eq!(report.gpu.rows, 38);
-        assert_eq!(report.boundaries, "the host, while bytes pass");
+        let why = "the host, while bytes pass, as corrupt records are left out";
+        assert_eq!((&*report.boundaries, &*report.checksums), (why, "the host"));
+        let mut rest = records(40);
+        rest.remove(30);
+        rest.remove(20);
+        let lost = file(&records(40)).len() - file(&rest).len();
+        let skipped = (report.skipped.records(), report.skipped.bytes());
+        assert_eq!(skipped, (2, lost as u64));
+        assert_eq!(report.skipped.list()[1].record, 30);
+        let said = format!("left out, as they are corrupt: 2 records of {lost} bytes\n");
+        assert!(report.to_string().contains(&said), "{report}");
     }
     nothing_left(&session);
 }

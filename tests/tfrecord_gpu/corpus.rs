@@ -1,33 +1,22 @@
 //! Files that other software wrote.
 
-use std::path::{Path, PathBuf};
-
+use feedwater::Processor;
 use feedwater::cuda::Device;
-use feedwater::tfrecord::{Boundaries, ExampleSchema, Feature, ValueType, examples};
+use feedwater::tfrecord::{Boundaries, ExampleScan, ExampleSchema, Feature, ValueType, examples};
 
 use crate::beside::*;
-use crate::common::skip::require;
+use crate::common::corpus;
 use crate::support::*;
-
-fn corpus() -> Option<PathBuf> {
-    let dir = match std::env::var_os("FEEDWATER_CORPUS") {
-        Some(dir) => PathBuf::from(dir),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus"),
-    };
-    let dir = dir.join("tfrecord");
-    let found = std::fs::read_dir(&dir).map(|_| dir.clone());
-    require(
-        "corpus",
-        found.map_err(|error| format!("{}: {error}", dir.display())),
-    )
-}
 
 #[test]
 fn each_file_has_the_values_that_the_host_finds() {
-    let Some(dir) = corpus() else { return };
+    let Some(dir) = corpus::folder("tfrecord") else {
+        return;
+    };
     let session = session("lazy");
     {
         let gpu = Device::open(0).unwrap();
+        let on_device = |scan: ExampleScan| scan.on_device(&gpu).processor(Processor::Gpu);
         let given = ExampleSchema::new()
             .with(Feature::scalar("x_byte", ValueType::Utf8).required())
             .with(Feature::fixed("x_float", ValueType::Float32, [2, 5]))
@@ -41,7 +30,7 @@ fn each_file_has_the_values_that_the_host_finds() {
             for boundaries in [Boundaries::Host, Boundaries::Device] {
                 let scan = || examples(open(&gpu, &bytes));
                 let host = by_host(scan());
-                let (device, report) = by_device(scan().on_device(&gpu).boundaries(boundaries));
+                let (device, report) = by_device(on_device(scan()).boundaries(boundaries));
                 same(&host, &device, name);
                 assert_eq!(
                     (device.rows.num_rows(), report.gpu.rows),
@@ -50,7 +39,7 @@ fn each_file_has_the_values_that_the_host_finds() {
                 );
                 let scan = || scan().schema(given.clone());
                 let host = by_host(scan());
-                let (device, report) = by_device(scan().on_device(&gpu).boundaries(boundaries));
+                let (device, report) = by_device(on_device(scan()).boundaries(boundaries));
                 same(&host, &device, name);
                 // The lists of a sequence are a field that an example does not have.
                 let rewritten = if on_gpu == 0 { 4 } else { 0 };

@@ -41,6 +41,7 @@ fn a_poll_waits_for_nothing_and_all_comes() {
                         let scan = scan.on_device(&gpu).processor(Processor::Gpu);
                         let stream = scan.ahead(ahead).stream();
                         assert!(stream.report().is_none(), "nothing begins before a poll");
+                        assert!(stream.schema().is_none() && stream.example_schema().is_none());
                         stream
                     });
                     assert!(waits > 0);
@@ -59,6 +60,8 @@ fn a_poll_waits_for_nothing_and_all_comes() {
                     assert_eq!(told(&error), told(&right.error));
                     let counts = |report: &feedwater::tfrecord::DeviceReport| report.to_string();
                     assert_eq!(counts(stream.report().unwrap()), counts(&report));
+                    assert_eq!(stream.schema(), Some(&schema));
+                    assert_eq!(stream.example_schema(), Some(&all_kinds()));
                 }
             }
         }
@@ -82,10 +85,11 @@ fn what_is_wrong_from_the_start_comes_first_and_alone() {
             "{error}"
         );
         // A schema that is inferred, by the thread.
-        let inferred = examples(open(&gpu, &file)).on_device(&gpu).stream();
-        let rows = inferred.map(|batch| batch.unwrap().num_rows());
+        let mut inferred = examples(open(&gpu, &file)).on_device(&gpu).stream();
+        let rows = inferred.by_ref().map(|batch| batch.unwrap().num_rows());
         let rows: Vec<_> = futures::executor::block_on(rows.collect());
         assert_eq!(rows.iter().sum::<usize>(), 3);
+        assert!(inferred.schema().is_some() && inferred.example_schema().is_some());
     }
     nothing_left(&session);
 }

@@ -2,7 +2,8 @@
 
 use feedwater::cuda::{Device, DeviceOptions, Guard};
 use feedwater::tfrecord::{
-    Compression, ExampleSchema, Feature, RecordOptions, ShardSet, ValueType, Writer, WriterOptions,
+    Boundaries, Compression, ExampleSchema, Feature, RecordOptions, ShardSet, ValueType, Writer,
+    WriterOptions,
 };
 use feedwater::{ErrorKind, Processor};
 
@@ -130,7 +131,7 @@ fn whoever_is_asked_for_decodes() {
         let bytes = file(&records(70));
         let options = RecordOptions::new();
         for (processor, on_gpu) in [
-            (Processor::Auto, 70),
+            (Processor::Auto, 0),
             (Processor::Gpu, 70),
             (Processor::Cpu, 0),
         ] {
@@ -140,9 +141,41 @@ fn whoever_is_asked_for_decodes() {
             assert_eq!(report.gpu.rows, on_gpu);
             assert_eq!(report.host.rows, 70 - on_gpu);
             let said = report.to_string();
-            let why = "2 batches: the caller wants the host to decode";
-            assert_eq!(said.contains(why), processor == Processor::Cpu, "{said}");
+            let why = match processor {
+                Processor::Auto => "2 batches: less than 65536 bytes",
+                _ => "2 batches: the caller wants the host to decode",
+            };
+            assert_eq!(said.contains(why), on_gpu == 0, "{said}");
         }
+    }
+    nothing_left(&session);
+}
+
+#[test]
+fn small_batches_are_the_hosts_unless_the_device_is_asked_for() {
+    let session = session("eager");
+    {
+        let gpu = Device::open(0).unwrap();
+        let large = |id: i64| {
+            let image = vec![id as u8; 1_500];
+            example([("id", ints([id])), ("image", bytes([&image]))])
+        };
+        let all: Vec<_> = (0..110).map(large).collect();
+        let file = file(&all);
+        let schema = ExampleSchema::new().with(Feature::scalar("image", ValueType::Binary));
+        let on_gpu = |processor, boundaries| {
+            let options = RecordOptions::new();
+            let (_, report) = compare(&gpu, &file, &options, &schema, |scan| {
+                scan.processor(processor).boundaries(boundaries)
+            });
+            (report.gpu.rows, report.reasons)
+        };
+        let why = vec![("less than 65536 bytes".into(), 1)];
+        let (host, device) = (Boundaries::Host, Boundaries::Device);
+        assert_eq!(on_gpu(Processor::Auto, host), (100, why));
+        assert_eq!(on_gpu(Processor::Gpu, host), (110, Vec::new()));
+        // They are there.
+        assert_eq!(on_gpu(Processor::Auto, device), (110, Vec::new()));
     }
     nothing_left(&session);
 }
@@ -197,7 +230,12 @@ fn compressed_files_are_inflated_by_the_host() {
                     scan.boundaries(boundaries)
                 });
                 assert_eq!(report.gpu.rows, 60);
-                assert_eq!(report.boundaries, "the host, while bytes pass");
+                let why = match boundaries {
+                    feedwater::tfrecord::Boundaries::Device => ", as the file is compressed",
+                    _ => "",
+                };
+                let said = format!("the host, while bytes pass{why}");
+                assert_eq!(report.boundaries, said);
             }
         }
     }
@@ -229,7 +267,10 @@ fn shards_follow_each_other() {
             scan.schema(all_kinds())
         };
         let host = by_host(scan());
-        let (device, report) = by_device(scan().batch_rows(25).on_device(&gpu));
+        let device = scan().batch_rows(25).on_device(&gpu);
+        let (device, report) = by_device(device.boundaries(Boundaries::Device));
+        let said = "the host, while bytes pass, as it is a set";
+        assert_eq!(report.boundaries, said);
         same(&host, &device, &report.to_string());
         assert_eq!(device.rows.num_rows(), 59);
         let error = device.error.unwrap();

@@ -18,6 +18,33 @@
 //!
 //! Source of the formats: "TFRecord and tf.train.Example" in TensorFlow's guide, and its `example.proto` and
 //! `feature.proto`.
+#![cfg_attr(
+    feature = "cuda",
+    doc = r#"
+# On a GPU
+[`ExampleScan::on_device`] gives the same rows and columns as Arrow arrays in the memory of an NVIDIA GPU, and features that are to be
+dense tensors as tensors: the bytes of records are copied there, or read there, and kernels check and decode them. Whoever decodes, values
+and errors are the same, with file, record and offset. [`DeviceBatches::report`] says who did what, and why.
+
+| | on the GPU | by the host, because |
+|---|---|---|
+| where records begin | in windows of the file, if [`Boundaries::Device`] is asked for; nobody looks for them with an [index](DeviceScan::index) | else, while bytes pass: that costs little; always for compressed files and sets of shards, of which no range can be read by itself or as one, and where corrupt records are left out |
+| checksums of lengths and data | both, of every record | where corrupt records are left out, as that has to be known before they are decoded |
+| features of `Example` | all value types, shapes, defaults and nulls | |
+| examples in a form that no writer makes (unpacked or merged lists, unknown fields, a name twice) | after the host has written them anew | the kernels take one form |
+| `SequenceExample`, and schemas with [views](ValueType::BinaryView) | | there are no kernels for them; columns are copied to the device |
+| a batch with a record that is corrupt, or not what the schema asks for | | its rows, and its error, are the answer |
+| a batch with more bytes in a column than offsets of 32 bits tell | | it becomes several |
+| a batch of less than 64 KiB that the host has, unless [`Processor::Gpu`](crate::Processor::Gpu) is asked for | | launches cost more; this figure was not measured |
+| a batch that is too large for the device's memory | half by half, in batches of their own | a single record for which there is no memory beside its columns; these are copied. Without memory for them it is [`OutOfMemory`](crate::ErrorKind::OutOfMemory) |
+| GZIP and ZLIB | what they hold | inflating: there are no kernels for it |
+
+A batch takes the device's memory for its records, up to [`batch_bytes`](ExampleScan::batch_bytes) (32 MiB), and for its columns, about
+as much; those that are made [ahead](DeviceScan::ahead) take it for their columns. Two windows of the file
+([`window_bytes`](DeviceScan::window_bytes), 32 MiB) are there at a time; where there is no memory for one, it is halved, down to a single
+record, for which there has to be. A [tensor](DeviceScan::tensor) is made of a required scalar of bytes.
+"#
+)]
 
 mod example;
 mod index;

@@ -38,6 +38,9 @@ impl From<Error> for Done {
     }
 }
 
+/// Bytes of records that are worth launches, where the caller does not say so.
+const LEAST: u64 = 64 << 10;
+
 /// Decodes batch after batch.
 pub(super) struct Decoder {
     gpu: Arc<Device>,
@@ -47,6 +50,8 @@ pub(super) struct Decoder {
     names: Arc<[Arc<str>]>,
     /// Why nothing is for the kernels, if nothing is.
     never: Option<Cow<'static, str>>,
+    /// Whether all is for the kernels that they do, however small.
+    always: bool,
     pub(super) report: DeviceReport,
 }
 
@@ -79,6 +84,7 @@ impl Decoder {
             rewriter: Rewriter::new(schema),
             names,
             never,
+            always: processor == Processor::Gpu,
             report: DeviceReport::default(),
         })
     }
@@ -87,21 +93,45 @@ impl Decoder {
         &self.plan
     }
 
-    /// What becomes of the records. What fails for want of memory is tried once more if it is [wanted](Wanted).
-    pub(super) fn decode(&mut self, taken: Taken, wanted: Wanted<'_>) -> Done {
-        let report = self.report.clone();
-        let mut rows = match taken.rows.is_empty() {
-            true => Ok(Done::default()),
-            false => self.rows(&taken),
-        };
-        if let Err(error) = &rows
-            && is_short(error)
-            && wanted()
-        {
+    /// What becomes of the records. What fails for want of memory is tried once more if it is [wanted](Wanted); then the first half of
+    /// the records is, and so on down to one, which the host decodes. `rest` gets the others, those that come first last.
+    pub(super) fn decode(
+        &mut self,
+        mut taken: Taken,
+        rest: &mut Vec<Taken>,
+        wanted: Wanted<'_>,
+    ) -> Done {
+        let rows = loop {
+            if taken.rows.is_empty() {
+                break Ok(Done::default());
+            }
+            let report = self.report.clone();
+            let rows = self.rows(&taken);
+            if !rows.as_ref().is_err_and(is_short) {
+                break rows;
+            }
             self.report = report;
             self.gpu.trim();
-            rows = self.rows(&taken);
-        }
+            if wanted() {
+                continue;
+            }
+            taken = match taken.halves() {
+                Ok((first, second)) => {
+                    self.report.halved += 1;
+                    rest.push(second);
+                    first
+                }
+                Err(one) => {
+                    let why = "the device has no memory for a record beside its columns";
+                    let rows = match self.never {
+                        None => self.by_host(&one, why.into()),
+                        Some(_) => rows,
+                    };
+                    taken = one;
+                    break rows;
+                }
+            };
+        };
         let mut done = rows.unwrap_or_else(Done::from);
         if done.error.is_none() {
             done.error = taken.error;
@@ -112,6 +142,9 @@ impl Decoder {
     fn rows(&mut self, taken: &Taken) -> Result<Done> {
         let tried = match &self.never {
             Some(why) => Tried::Not(why.clone()),
+            None if !self.always && taken.bytes_to_upload().is_some_and(|bytes| bytes < LEAST) => {
+                Tried::Not(format!("less than {LEAST} bytes").into())
+            }
             None => self.by_kernels(taken)?,
         };
         match tried {
@@ -227,8 +260,8 @@ impl Decoder {
                 None => batch,
             };
             if batch.num_rows() > 0 {
-                self.report.on_host(batch.num_rows(), why.clone());
                 done.batches.push_back(self.upload(&batch)?);
+                self.report.on_host(batch.num_rows(), why.clone());
             }
             if let Some((at, error)) = short {
                 let row = rows.get(at);

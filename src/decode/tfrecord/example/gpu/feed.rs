@@ -6,6 +6,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::ahead::Wanted;
+use super::report::DeviceReport;
 use crate::buffer::DeviceBytes;
 use crate::cuda::Device;
 use crate::cuda::example::Check;
@@ -19,6 +20,9 @@ use crate::format::tfrecord::frames::Frames;
 pub(super) trait Feed: Send {
     /// The records of the next batch. Blocks. What fails for want of the device's memory is tried again if it is [wanted](Wanted).
     fn next(&mut self, wanted: Wanted<'_>) -> Taken;
+
+    /// Adds what came of it so far.
+    fn tell(&mut self, report: &mut DeviceReport);
 
     /// What found them, and what checks the checksums of their data.
     fn ways(&self) -> (Cow<'static, str>, Cow<'static, str>);
@@ -34,6 +38,40 @@ pub(super) struct Taken {
     pub(super) error: Option<Error>,
     /// No records follow.
     pub(super) last: bool,
+}
+
+impl Taken {
+    /// Bytes of the records, if the host has them.
+    pub(super) fn bytes_to_upload(&self) -> Option<u64> {
+        match &self.framed {
+            Framed::Host(_) => Some(self.rows.iter().map(|row| row.frame.len + OVERHEAD).sum()),
+            Framed::Device(_) => None,
+        }
+    }
+
+    /// The first half of them, and the second with what comes behind; as they are if there is no more than one.
+    pub(super) fn halves(mut self) -> Result<(Taken, Taken), Taken> {
+        let middle = self.rows.len() / 2;
+        let cut = match self.rows.get(middle) {
+            Some(row) if middle > 0 => row.frame.data - HEADER as u64,
+            _ => return Err(self),
+        };
+        let mut rows = self.rows.split_off(middle);
+        let (first, second, moved) = self.framed.split_at(cut);
+        for row in &mut rows {
+            row.frame.data -= moved;
+        }
+        let second = Taken {
+            rows,
+            framed: second,
+            check: self.check,
+            error: self.error.take(),
+            last: self.last,
+        };
+        self.framed = first;
+        self.last = false;
+        Ok((self, second))
+    }
 }
 
 /// One record.
@@ -64,6 +102,35 @@ pub(super) enum Framed {
 }
 
 impl Framed {
+    /// Those before an offset, those from there on, and by how much offsets of these become less. Windows on the device are there as a
+    /// whole, and stay whole.
+    fn split_at(self, cut: u64) -> (Framed, Framed, u64) {
+        let mut first = match self {
+            Framed::Device(bytes) => {
+                return (Framed::Device(bytes.clone()), Framed::Device(bytes), 0);
+            }
+            Framed::Host(parts) => parts,
+        };
+        let (mut begin, mut second) = (0, Vec::new());
+        let across = first.iter().position(|part| {
+            let is_across = cut < begin + part.len() as u64;
+            if !is_across {
+                begin += part.len() as u64;
+            }
+            is_across
+        });
+        if let Some(at) = across {
+            second = first.split_off(at);
+            if let Some(part) = second.first_mut() {
+                let before = part.split_to((cut - begin) as usize);
+                if !before.is_empty() {
+                    first.push(before);
+                }
+            }
+        }
+        (Framed::Host(first), Framed::Host(second), cut)
+    }
+
     /// They, on the device.
     pub(super) fn on_device(&self, gpu: &Device) -> Result<DeviceBytes> {
         match self {
@@ -154,12 +221,33 @@ pub(super) fn corrupt(row: &Row, check: RecordCheck) -> Error {
 pub(super) struct Walked {
     pull: Pull,
     check: Option<Check>,
+    verify_data: bool,
+    why: &'static str,
 }
 
 impl Walked {
-    /// `check`: what the walk leaves to be checked.
-    pub(super) fn new(pull: Pull, check: Option<Check>) -> Self {
-        Walked { pull, check }
+    /// `check`: what the walk leaves to be checked, of data if that is to be [verified](crate::tfrecord::RecordOptions::verify_data).
+    /// `why`: why not the device finds them, if that was asked for, behind a comma.
+    pub(super) fn new(
+        pull: Pull,
+        check: Option<Check>,
+        verify_data: bool,
+        why: &'static str,
+    ) -> Self {
+        Walked {
+            pull,
+            check,
+            verify_data,
+            why,
+        }
+    }
+}
+
+/// Who checks what the host decodes.
+pub(super) fn by_host(verify_data: bool) -> &'static str {
+    match verify_data {
+        true => "the host",
+        false => "nobody, as was asked for",
     }
 }
 
@@ -195,12 +283,20 @@ impl Feed for Walked {
         }
     }
 
+    fn tell(&mut self, report: &mut DeviceReport) {
+        let skipped = self.pull.skipped();
+        if skipped.records() > report.skipped.records() {
+            report.skipped = skipped.clone();
+        }
+    }
+
     fn ways(&self) -> (Cow<'static, str>, Cow<'static, str>) {
         let checks = match self.check {
             Some(_) => "the GPU, with those of lengths",
-            None => "the host, or nobody if that was asked for",
+            None => by_host(self.verify_data),
         };
-        ("the host, while bytes pass".into(), checks.into())
+        let boundaries = format!("the host, while bytes pass{}", self.why);
+        (boundaries.into(), checks.into())
     }
 }
 
@@ -209,4 +305,77 @@ fn span(frames: &Frames, range: &Range<usize>) -> Option<Range<usize>> {
     let first = frames.ranges().nth(range.start)?;
     let last = frames.ranges().nth(range.end.checked_sub(1)?)?;
     Some(first.start.checked_sub(HEADER)?..last.end + FOOTER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records of these lengths, so many in each part, all bytes of each its number.
+    fn taken(parts: &[&[u64]]) -> Taken {
+        let (mut rows, mut blocks, mut at) = (Vec::new(), Vec::new(), 0);
+        for part in parts {
+            let mut block = Vec::new();
+            for len in *part {
+                let number = rows.len() as u64;
+                let frame = Frame {
+                    data: at + HEADER as u64,
+                    len: *len,
+                };
+                rows.push(Row {
+                    number,
+                    at,
+                    shard: 0,
+                    frame,
+                });
+                block.extend(vec![number as u8; (len + OVERHEAD) as usize]);
+                at += len + OVERHEAD;
+            }
+            blocks.push(block.into());
+        }
+        Taken {
+            rows,
+            framed: Framed::Host(blocks),
+            check: None,
+            error: Some(Error::new(ErrorKind::Abandoned)),
+            last: true,
+        }
+    }
+
+    /// Numbers of the records, each checked to have its bytes.
+    fn numbers(taken: &Taken) -> Vec<u64> {
+        let Framed::Host(parts) = &taken.framed else {
+            panic!("they are the host's");
+        };
+        let rows = taken.rows.iter().copied();
+        let numbers = frames_of(parts, 0, rows).map(|(row, framed)| {
+            assert_eq!(framed.len() as u64, row.frame.len + OVERHEAD);
+            assert!(framed.iter().all(|byte| u64::from(*byte) == row.number));
+            row.number
+        });
+        numbers.collect()
+    }
+
+    #[test]
+    fn halves_have_their_records_and_what_comes_behind_is_the_last_ones() {
+        for parts in [
+            &[&[3, 0, 9, 4, 1][..]][..],
+            &[&[3, 0], &[9, 4, 1]],
+            &[&[3], &[0, 9, 4], &[1]],
+            &[&[3, 0, 9], &[], &[4], &[1]],
+        ] {
+            let (mut left, mut seen) = (vec![taken(parts)], Vec::new());
+            while let Some(taken) = left.pop() {
+                let wanted: Vec<_> = taken.rows.iter().map(|row| row.number).collect();
+                assert_eq!(numbers(&taken), wanted);
+                assert_eq!(taken.error.is_some(), left.is_empty());
+                assert_eq!(taken.last, left.is_empty());
+                match taken.halves() {
+                    Ok((first, second)) => left.extend([second, first]),
+                    Err(one) => seen.extend(numbers(&one)),
+                }
+            }
+            assert_eq!(seen, [0, 1, 2, 3, 4]);
+        }
+    }
 }

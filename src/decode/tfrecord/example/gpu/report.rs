@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::decode::tfrecord::Skipped;
 use crate::error::counted;
 
 /// So many batches, and rows in them.
@@ -21,7 +22,7 @@ pub struct Share {
 pub struct DeviceReport {
     /// What found where records begin.
     pub boundaries: Cow<'static, str>,
-    /// What checked the checksums of data.
+    /// What checked the checksums of data; in batches that the host decodes, the host does what the GPU does in others.
     pub checksums: Cow<'static, str>,
     /// What the GPU decoded.
     pub gpu: Share,
@@ -29,6 +30,11 @@ pub struct DeviceReport {
     pub host: Share,
     /// Records in a form that kernels do not walk, which the host wrote anew for them.
     pub rewritten: u64,
+    /// How often the device had no memory for a batch or a window of the file, so that its records were decoded half by half, in batches
+    /// of their own, or windows became smaller.
+    pub halved: u64,
+    /// The corrupt records that were left out so far. Records are read some ahead of the batches.
+    pub skipped: Skipped,
     /// Why batches were the host's, and how many for each reason.
     pub reasons: Vec<(Cow<'static, str>, u64)>,
 }
@@ -72,6 +78,15 @@ impl fmt::Display for DeviceReport {
         )?;
         for (why, times) in &self.reasons {
             writeln!(f, "  {}: {why}", counted(*times, "batch"))?;
+        }
+        if self.skipped.records() > 0 {
+            let records = counted(self.skipped.records(), "record");
+            let bytes = counted(self.skipped.bytes(), "byte");
+            writeln!(f, "left out, as they are corrupt: {records} of {bytes}")?;
+        }
+        if self.halved > 0 {
+            let times = counted(self.halved, "time");
+            writeln!(f, "halved for want of the device's memory: {times}")?;
         }
         Ok(())
     }

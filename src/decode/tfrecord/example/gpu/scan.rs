@@ -8,7 +8,7 @@ use arrow_schema::SchemaRef;
 
 use super::ahead::{Ahead, Wanted};
 use super::decode::{Decoder, Done};
-use super::feed::{Feed, Walked};
+use super::feed::{Feed, Taken, Walked, by_host};
 use super::output::DeviceExamples;
 use super::plan::Plan;
 use super::report::DeviceReport;
@@ -50,8 +50,9 @@ pub enum Boundaries {
 impl ExampleScan {
     /// The same columns in the memory of a GPU, where kernels check and decode the records.
     ///
-    /// [`threads`](Self::threads) and [`ahead`](Self::ahead) mean nothing there: one batch is decoded at a time, while what follows is read, and
-    /// [before it is asked for](DeviceScan::ahead).
+    /// [`threads`](Self::threads) and [`ahead`](Self::ahead) mean nothing there, but must not be 0: one batch is decoded at a time, while
+    /// what follows is read, and [before it is asked for](DeviceScan::ahead). What kernels do, what the host does, and why:
+    /// [`tfrecord`](crate::tfrecord#on-a-gpu).
     ///
     /// ```
     /// use feedwater::cuda::{Device, Dense, ElementType};
@@ -90,7 +91,7 @@ impl ExampleScan {
 }
 
 /// How examples become batches in the memory of a GPU. Made by [`ExampleScan::on_device`], run by [`batches`](Self::batches) or
-/// [`stream`](Self::stream).
+/// [`stream`](Self::stream). What kernels do, what the host does, and why: [`tfrecord`](crate::tfrecord#on-a-gpu).
 #[must_use = "a scan does nothing before `batches` or `stream`"]
 pub struct DeviceScan {
     scan: ExampleScan,
@@ -104,27 +105,31 @@ pub struct DeviceScan {
 }
 
 impl DeviceScan {
-    /// Which processor decodes. Default [`Processor::Auto`]: the GPU, but for what it has no kernels for.
+    /// Which processor decodes. Default [`Processor::Auto`]: the GPU, but for what it has no kernels for, and batches of less than 64 KiB
+    /// of records that the host has.
     pub fn processor(mut self, processor: Processor) -> Self {
         self.processor = processor;
         self
     }
 
-    /// What finds where records begin. Default [`Boundaries::Auto`].
+    /// What finds where records begin. Default [`Boundaries::Auto`]. With [`Boundaries::Device`] windows of the file are read into
+    /// memory of the device: the reader has to be opened with [`OpenOptions::device`](crate::OpenOptions::device).
     pub fn boundaries(mut self, boundaries: Boundaries) -> Self {
         self.boundaries = boundaries;
         self
     }
 
     /// Where the records of the file begin, so that nobody has to look for them. Each is checked against it all the same: a record that
-    /// is not, or no longer, where the index has it is an error, as for [`Index::get`].
+    /// is not, or no longer, where the index has it is an error, as for [`Index::get`]. Windows of the file are read into memory of the
+    /// device: the reader has to be opened with [`OpenOptions::device`](crate::OpenOptions::device).
     pub fn index<R: Reader + ?Sized>(mut self, index: &Index<R>) -> Self {
         self.offsets = Some(index.offsets().into());
         self
     }
 
     /// Bytes of a window of the file, for [`Boundaries::Device`] and an index. At least a record; two windows are on the device at a
-    /// time. Default 32 MiB.
+    /// time. Default 32 MiB. Where the device has no memory for one, it is halved, and so are those that follow for a while, down to a
+    /// single record; the [report](DeviceBatches::report) says so.
     pub fn window_bytes(mut self, bytes: usize) -> Self {
         self.window = bytes;
         self
@@ -134,7 +139,9 @@ impl DeviceScan {
     /// device works while the caller does. Default 2. With 0 there is no such thread: a batch is decoded by the thread that takes it, when it does.
     ///
     /// Each takes the device's memory for its columns, about as much as its [records](ExampleScan::batch_bytes), and one at a time that for its
-    /// records, too. Where there is no more memory, what is ahead waits until it is asked for, as if nothing was decoded ahead.
+    /// records, too. Where there is no more memory, what is ahead waits until it is asked for, as if nothing was decoded ahead. If there is
+    /// none then, either, the records are decoded half by half, in batches of their own, down to one record, which the host decodes, and
+    /// whose columns are copied; the [report](DeviceBatches::report) says so. A [stream](Self::stream) makes at least one ahead.
     pub fn ahead(mut self, batches: usize) -> Self {
         self.ahead = batches;
         self
@@ -153,15 +160,14 @@ impl DeviceScan {
     ///
     /// # Errors
     /// As [`ExampleScan::batches`]; [`ErrorKind::InvalidOption`] for [tensors](Self::tensor) that there cannot be, windows of no
-    /// bytes, and an [index](Self::index) of another length of the file, of a set, or of a file that is compressed.
+    /// bytes, and an [index](Self::index) of another length of the file, of a set, or of a file that is compressed. The first batch is
+    /// [`ErrorKind::Unsupported`] with an [index](Self::index) or [`Boundaries::Device`] if the reader was opened without
+    /// [`OpenOptions::device`](crate::OpenOptions::device).
     pub fn batches(self) -> Result<DeviceBatches> {
         let ahead = self.ahead;
         let begun = self.begin()?;
         let mut maker = begun.maker;
-        let (arrow, report) = (
-            maker.decoder.plan().schema().clone(),
-            maker.decoder.report.clone(),
-        );
+        let (arrow, report) = (maker.schema().clone(), maker.decoder.report.clone());
         let by = match ahead {
             0 => By::Caller(Box::new(maker)),
             ahead => By::Thread(Ahead::start(ahead, move |wanted| maker.make(wanted))?),
@@ -205,11 +211,13 @@ impl DeviceScan {
         let mut decoder = Decoder::new(&self.gpu, &schema, plan, names, self.processor)?;
         (decoder.report.boundaries, decoder.report.checksums) = feed.ways();
         if self.processor == Processor::Cpu {
-            decoder.report.checksums = "the host, or nobody if that was asked for".into();
+            let options = self.scan.origin.options();
+            decoder.report.checksums = by_host(options.verify_data).into();
         }
         Ok(Begun {
             maker: Maker {
                 feed: Some(feed),
+                rest: Vec::new(),
                 decoder,
             },
             name,
@@ -242,6 +250,11 @@ impl DeviceScan {
         if self.offsets.is_some() && self.boundaries == Boundaries::Device {
             return Err(invalid("an index, and a scan for what it has"));
         }
+        let mut why = match (origin.reader(), self.boundaries) {
+            (None, Boundaries::Device) => ", as it is a set",
+            (Some(_), Boundaries::Device) if !fails => ", as corrupt records are left out",
+            _ => "",
+        };
         if let (Some(reader), true) = (origin.reader(), wants_window && fails) {
             let compression = match options.compression {
                 Some(compression) => compression,
@@ -264,6 +277,7 @@ impl DeviceScan {
                 let (gpu, offsets) = (self.gpu.clone(), self.offsets.clone());
                 return Ok(Box::new(Windows::new(reader.clone(), gpu, way, offsets)));
             }
+            why = ", as the file is compressed";
         } else if self.offsets.is_some() {
             return Err(invalid(
                 "an index of a set of files, or of one of which corrupt records are left out",
@@ -277,7 +291,9 @@ impl DeviceScan {
         };
         let source = origin.source(&walked);
         let pull = Pull::new(source, Vec::new(), self.scan.names.clone(), cut);
-        Ok(Box::new(Walked::new(pull, verify.then_some(Check::All))))
+        let check = verify.then_some(Check::All);
+        let walked = Walked::new(pull, check, options.verify_data, why);
+        Ok(Box::new(walked))
     }
 }
 
@@ -286,13 +302,18 @@ pub(super) struct Begun {
     pub(super) maker: Maker,
     /// Of the file, or the first.
     name: Arc<str>,
-    schema: ExampleSchema,
+    pub(super) schema: ExampleSchema,
 }
+
+/// Of columns, and of examples.
+pub(super) type Schemas = Box<(SchemaRef, ExampleSchema)>;
 
 /// Makes batches.
 pub(super) struct Maker {
     /// `None`: there are no more records.
     feed: Option<Box<dyn Feed>>,
+    /// Parts of what was taken, for all of which there was no memory; the next one last.
+    rest: Vec<Taken>,
     decoder: Decoder,
 }
 
@@ -300,6 +321,8 @@ pub(super) struct Maker {
 pub(super) struct Made {
     pub(super) done: Done,
     pub(super) report: Option<DeviceReport>,
+    /// With the first of a stream.
+    pub(super) schemas: Option<Schemas>,
 }
 
 impl From<Error> for Made {
@@ -307,22 +330,40 @@ impl From<Error> for Made {
         Made {
             done: error.into(),
             report: None,
+            schemas: None,
         }
     }
 }
 
 impl Maker {
+    /// Of the columns.
+    pub(super) fn schema(&self) -> &SchemaRef {
+        self.decoder.plan().schema()
+    }
+
     /// What becomes of the next records; `None` behind the last.
     pub(super) fn make(&mut self, wanted: Wanted<'_>) -> Option<Made> {
-        let taken = self.feed.as_mut()?.next(wanted);
-        let last = taken.last;
-        let done = self.decoder.decode(taken, wanted);
-        if last || done.error.is_some() {
+        let taken = match self.rest.pop() {
+            Some(part) => part,
+            None => {
+                let feed = self.feed.as_mut()?;
+                let taken = feed.next(wanted);
+                feed.tell(&mut self.decoder.report);
+                taken
+            }
+        };
+        if taken.last {
             self.feed = None;
+        }
+        let done = self.decoder.decode(taken, &mut self.rest, wanted);
+        if done.error.is_some() {
+            self.feed = None;
+            self.rest.clear();
         }
         Some(Made {
             done,
             report: Some(self.decoder.report.clone()),
+            schemas: None,
         })
     }
 }

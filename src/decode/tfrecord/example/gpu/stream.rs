@@ -5,13 +5,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use arrow_schema::SchemaRef;
 use futures_core::Stream;
 
 use super::ahead::Ahead;
 use super::decode::Done;
 use super::output::DeviceExamples;
 use super::report::DeviceReport;
-use super::scan::{DeviceScan, Made, Maker};
+use super::scan::{DeviceScan, Made, Maker, Schemas};
+use crate::decode::tfrecord::ExampleSchema;
 use crate::error::Result;
 
 /// Batches of examples in the memory of a GPU, in order, as a stream on any executor. See [`DeviceScan::stream`].
@@ -23,6 +25,7 @@ pub struct DeviceBatchStream {
     state: State,
     name: Arc<str>,
     report: Option<DeviceReport>,
+    schemas: Option<Schemas>,
     done: Done,
 }
 
@@ -38,6 +41,7 @@ impl DeviceBatchStream {
             name: scan.name(),
             state: State::Waiting(Box::new(scan)),
             report: None,
+            schemas: None,
             done: Done::default(),
         }
     }
@@ -47,18 +51,34 @@ impl DeviceBatchStream {
         self.report.as_ref()
     }
 
+    /// The schema of the columns of all batches. `None` before the first.
+    pub fn schema(&self) -> Option<&SchemaRef> {
+        self.schemas.as_deref().map(|(arrow, _)| arrow)
+    }
+
+    /// The features that become columns and tensors: what was given, or what was inferred. `None` before the first batch.
+    pub fn example_schema(&self) -> Option<&ExampleSchema> {
+        self.schemas.as_deref().map(|(_, examples)| examples)
+    }
+
     /// Starts the thread, which begins the scan.
     fn start(scan: DeviceScan) -> Result<Ahead<Made>> {
         let ahead = scan.made_ahead().max(1);
-        let (mut scan, mut maker) = (Some(scan), None::<Maker>);
+        let (mut scan, mut maker, mut schemas) = (Some(scan), None::<Maker>, None);
         Ahead::start(ahead, move |wanted| {
             if let Some(scan) = scan.take() {
                 match scan.begin() {
-                    Ok(begun) => maker = Some(begun.maker),
+                    Ok(begun) => {
+                        let arrow = begun.maker.schema().clone();
+                        schemas = Some(Box::new((arrow, begun.schema)));
+                        maker = Some(begun.maker);
+                    }
                     Err(error) => return Some(error.into()),
                 }
             }
-            maker.as_mut()?.make(wanted)
+            let mut made = maker.as_mut()?.make(wanted)?;
+            made.schemas = schemas.take();
+            Some(made)
         })
     }
 
@@ -96,6 +116,7 @@ impl Stream for DeviceBatchStream {
                 Ok(Some(made)) => {
                     self.done = made.done;
                     self.report = made.report.or(self.report.take());
+                    self.schemas = self.schemas.take().or(made.schemas);
                 }
                 Err(error) => self.done.error = Some(error.named(&self.name)),
             }

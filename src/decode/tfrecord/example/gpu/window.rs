@@ -9,6 +9,7 @@ use bytes::Bytes;
 
 use super::ahead::Wanted;
 use super::feed::{Feed, Framed, Row, Taken, is_short};
+use super::report::DeviceReport;
 use crate::buffer::DeviceBytes;
 use crate::cuda::Device;
 use crate::cuda::example::Check;
@@ -19,6 +20,9 @@ use crate::format::lfs;
 use crate::format::tfrecord::frame::{HEADER, OVERHEAD};
 use crate::format::tfrecord::parser::{Bad, Parser, Rules, Step};
 use crate::reader::{Batch, Pending, Reader, ReaderExt};
+
+/// Windows that are small, before larger ones are tried again.
+const SMALL: u32 = 16;
 
 /// How a file is gone through.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +51,12 @@ pub(super) struct Windows {
     /// What comes behind the rows.
     error: Option<Error>,
     ended: bool,
+    /// Bytes of the next window: fewer than asked for, where the device had no memory for these.
+    bytes: u64,
+    /// So many windows more of fewer bytes.
+    small: u32,
+    /// How often they became fewer, and that was not told yet.
+    halved: u64,
 }
 
 impl Windows {
@@ -68,6 +78,30 @@ impl Windows {
             rows: VecDeque::new(),
             error: None,
             ended: false,
+            bytes: way.window,
+            small: SMALL,
+            halved: 0,
+        }
+    }
+
+    /// Smaller windows from here on, down to those of one record.
+    fn halve(&mut self) {
+        let rest = self.len().saturating_sub(self.position);
+        self.bytes = (self.bytes.min(rest) / 2).max(1);
+        self.small = SMALL;
+        self.halved += 1;
+        self.ahead = None;
+        self.gpu.trim();
+    }
+
+    /// Larger ones again, some windows after they had to become smaller.
+    fn grow(&mut self) {
+        if self.bytes < self.way.window {
+            self.small -= 1;
+            if self.small == 0 {
+                self.bytes = self.bytes.saturating_mul(2).min(self.way.window);
+                self.small = SMALL;
+            }
         }
     }
 
@@ -77,7 +111,7 @@ impl Windows {
 
     /// The next rows, of a window of their own.
     fn advance(&mut self) -> Result<()> {
-        let mut wanted = self.way.window;
+        let mut wanted = self.bytes;
         loop {
             if self.position >= self.len() {
                 self.ended = true;
@@ -108,7 +142,7 @@ impl Windows {
         };
         let range = self.position..end;
         let next = {
-            let end = end.saturating_add(self.way.window);
+            let end = end.saturating_add(self.bytes);
             let rest = starts.get(count + 1..).unwrap_or_default();
             let after = rest.iter().take_while(|at| **at <= end).last();
             after.or(rest.first()).map(|to| range.end..*to)
@@ -154,7 +188,7 @@ impl Windows {
             return self.by_host(start, &window);
         }
         if behind < len {
-            let next = behind..behind.saturating_add(self.way.window).min(len);
+            let next = behind..behind.saturating_add(self.bytes).min(len);
             self.read_ahead(next);
         }
         if whole.is_empty() && rest > 0 {
@@ -259,8 +293,13 @@ impl Feed for Windows {
                     self.gpu.trim();
                     continue;
                 }
+                if is_short(&error) && self.bytes > 1 {
+                    self.halve();
+                    continue;
+                }
                 self.error = Some(error);
             }
+            self.grow();
         }
         let (mut rows, mut bytes) = (Vec::new(), 0);
         while rows.len() < self.way.cut.rows
@@ -293,6 +332,10 @@ impl Feed for Windows {
             error: error.map(|error| error.named(name)),
             last,
         }
+    }
+
+    fn tell(&mut self, report: &mut DeviceReport) {
+        report.halved += std::mem::take(&mut self.halved);
     }
 
     fn ways(&self) -> (Cow<'static, str>, Cow<'static, str>) {
