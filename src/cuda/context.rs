@@ -168,6 +168,13 @@ impl Context {
         let _ = unsafe { self.driver.cuCtxSetCurrent(self.handle) };
     }
 
+    /// The same until what this gives is dropped, which has the context before current again: for threads that do something else after that.
+    #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
+    pub(crate) fn bound(&self) -> Option<Bound<'_>> {
+        // If it fails, each call binds it for itself.
+        Bound::bind(self).ok()
+    }
+
     /// The error for a failed call; remembers when it means that the device is lost.
     pub(crate) fn failed(&self, failure: Failure) -> Error {
         if code::is_lasting(failure.code) {
@@ -239,7 +246,7 @@ impl Drop for Context {
 }
 
 /// The context is current on this thread; the one before is again when this is dropped.
-struct Bound<'a> {
+pub(crate) struct Bound<'a> {
     context: &'a Context,
     before: Option<CUcontext>,
 }

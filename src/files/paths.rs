@@ -1,6 +1,5 @@
 //! Paths as they are taken, by one taker or by several who share them.
 
-use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
@@ -14,9 +13,9 @@ pub(super) enum Paths<I> {
 /// An iterator that is not asked again once it has ended, and how many of its paths were given.
 pub(super) struct Numbered<I> {
     iter: Option<I>,
-    /// Taken from the iterator before it panicked, and not given.
-    kept: VecDeque<Arc<Path>>,
     given: u64,
+    /// What it gave before it panicked, for who asks next.
+    left: Vec<Arc<Path>>,
 }
 
 impl<I> Paths<I>
@@ -38,7 +37,7 @@ where
     pub(super) fn take(&mut self, most: usize) -> (u64, Vec<Arc<Path>>) {
         match self {
             Paths::Own(paths) => paths.take(most),
-            // If the iterator panicked, what it gave before is kept.
+            // A panic of the iterator left what it gave before, for this taker.
             Paths::Shared(shared) => shared
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -46,14 +45,15 @@ where
         }
     }
 
-    /// One more, for a process in which nobody may hold the others up: `None` also if another taker has the paths now.
+    /// One more, for a process in which nobody may hold the others up; an empty one if another taker has the paths now, who may have them for
+    /// ever there. `None` behind the last.
     pub(super) fn take_one_at_once(&mut self) -> Option<Arc<Path>> {
         let (_, mut one) = match self {
             Paths::Own(paths) => paths.take(1),
             Paths::Shared(shared) => match shared.try_lock() {
                 Ok(mut paths) => paths.take(1),
                 Err(TryLockError::Poisoned(paths)) => paths.into_inner().take(1),
-                Err(TryLockError::WouldBlock) => return None,
+                Err(TryLockError::WouldBlock) => return Some(Path::new("").into()),
             },
         };
         one.pop()
@@ -68,23 +68,72 @@ where
     fn new(iter: I) -> Self {
         Numbered {
             iter: Some(iter),
-            kept: VecDeque::new(),
             given: 0,
+            left: Vec::new(),
         }
     }
 
     fn take(&mut self, most: usize) -> (u64, Vec<Arc<Path>>) {
-        while self.kept.len() < most
+        let first = self.given;
+        self.left.reserve(most.saturating_sub(self.left.len()));
+        while self.left.len() < most
             && let Some(iter) = &mut self.iter
         {
             match iter.next() {
-                Some(path) => self.kept.push_back(path.as_ref().into()),
+                Some(path) => self.left.push(path.as_ref().into()),
                 None => self.iter = None,
             }
         }
-        let first = self.given;
-        let taken: Vec<_> = self.kept.drain(..most.min(self.kept.len())).collect();
+        // Only now: if the iterator panics, none of these was given, and none is lost.
+        let later = self.left.split_off(most.min(self.left.len()));
+        let taken = std::mem::replace(&mut self.left, later);
         self.given += taken.len() as u64;
         (first, taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+
+    use super::*;
+
+    #[test]
+    fn paths_that_another_taker_has_are_no_end_of_them() {
+        let mut parts = Paths::shared(["a", "b"].iter(), 2);
+        let Some(Paths::Shared(of_others)) = parts.pop() else {
+            panic!("they are shared");
+        };
+        let mut part = parts.pop().unwrap();
+        let held = of_others.lock().unwrap();
+        assert_eq!(part.take_one_at_once().as_deref(), Some(Path::new("")));
+        drop(held);
+        for path in ["a", "b"] {
+            assert_eq!(part.take_one_at_once().as_deref(), Some(Path::new(path)));
+        }
+        assert_eq!(part.take_one_at_once(), None);
+    }
+
+    #[test]
+    fn a_panic_of_the_iterator_loses_no_path_and_moves_no_number() {
+        let paths = (0..7).map(|number| {
+            if number == 3 {
+                std::panic::resume_unwind(Box::new("on purpose"));
+            }
+            number.to_string()
+        });
+        let mut parts = Paths::shared(paths, 2);
+        let (mut one, mut other) = (parts.pop().unwrap(), parts.pop().unwrap());
+        let numbers = |(first, taken): (u64, Vec<Arc<Path>>)| {
+            let texts = taken.iter().map(|path| path.to_string_lossy().into_owned());
+            (first, texts.collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(numbers(one.take(1)), (0, "0".into()));
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| one.take(5)));
+        assert!(panicked.is_err());
+        assert_eq!(numbers(other.take(1)), (1, "1".into()));
+        assert_eq!(numbers(other.take(3)), (2, "2 4 5".into()));
+        assert_eq!(numbers(one.take(3)), (5, "6".into()));
+        assert_eq!(numbers(other.take(3)), (6, String::new()));
     }
 }

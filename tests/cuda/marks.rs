@@ -5,7 +5,9 @@ use std::sync::Arc;
 use feedwater::DeviceBytes;
 use feedwater::cuda::columns::nested_reference::HostLeaf;
 use feedwater::cuda::columns::reference::HostOutcome;
-use feedwater::cuda::columns::{Encoding, LEAST_BYTES, LEAST_ROWS, Mark, Marks, Outcome, Values};
+use feedwater::cuda::columns::{
+    Convert, DeltaMarks, Encoding, LEAST_BYTES, LEAST_ROWS, Mark, Marks, Outcome, Values,
+};
 use feedwater::cuda::testing::Kernels as _;
 use feedwater::cuda::{Device, DeviceOptions, Guard};
 use software_cuda_preload::Session;
@@ -303,22 +305,7 @@ fn whatever_is_known_it_is_the_same_or_a_fault() {
                         if random.below(2) == 0 {
                             continue;
                         }
-                        let at = random.below(stream.tiles.len() as u64) as usize;
-                        let other = random.below(stream.tiles.len() as u64) as usize;
-                        let tile = &mut stream.tiles[at];
-                        let any = random.next() as u32;
-                        match (round, random.below(6)) {
-                            (0, _) => tile.data = u32::MAX - any % 9,
-                            (1, _) => tile.widths = u32::MAX - any % 9,
-                            (2, _) => stream.tiles.swap(at, other),
-                            (3, _) => tile.mini = any,
-                            (_, 0) => tile.skip = any % 32,
-                            (_, 1) => tile.least ^= 1 << (any % 64),
-                            (_, 2) => tile.mini ^= 1 << (any % 3),
-                            (_, 3) => tile.data ^= 1 << (any % 12),
-                            (_, 4) => stream.end = any >> (any % 32),
-                            _ => stream.tiles.truncate(at),
-                        }
+                        lie(stream, round, random);
                     }
                 }
             }
@@ -346,6 +333,81 @@ fn whatever_is_known_it_is_the_same_or_a_fault() {
     }
     nothing_left(&session);
     assert_eq!(session.counts().findings, 0);
+}
+
+/// Says something else of where tiles of deltas begin.
+fn lie(stream: &mut DeltaMarks, round: u64, random: &mut Random) {
+    let at = random.below(stream.tiles.len() as u64) as usize;
+    let other = random.below(stream.tiles.len() as u64) as usize;
+    let tile = &mut stream.tiles[at];
+    let any = random.next() as u32;
+    match (round, random.below(6)) {
+        (0, _) => tile.data = u32::MAX - any % 9,
+        (1, _) => tile.widths = u32::MAX - any % 9,
+        (2, _) => stream.tiles.swap(at, other),
+        (3, _) => tile.mini = any,
+        (_, 0) => tile.skip = any % 32,
+        (_, 1) => tile.least ^= 1 << (any % 64),
+        (_, 2) => tile.mini ^= 1 << (any % 3),
+        (_, 3) => tile.data ^= 1 << (any % 12),
+        (_, 4) => stream.end = any >> (any % 32),
+        _ => stream.tiles.truncate(at),
+    }
+}
+
+/// The same of deltas that go to rows, where tiles of values are others than those of rows: of values that may be in two tiles, either may be
+/// wrong.
+#[test]
+fn whatever_is_known_of_deltas_of_rows_it_is_the_same_or_a_fault() {
+    let session = checked("shuffled:5");
+    {
+        let gpu = separate();
+        let random = &mut Random::new(11);
+        let mut all = Written::default();
+        for (width, valid, convert) in [
+            (8, 200, Convert::Same),
+            (4, 140, Convert::Widen { to: 16 }),
+            (8, 256, Convert::Part { offset: 0, len: 3 }),
+            (4, 256, Convert::Same),
+        ] {
+            let shape = Shape {
+                values: Values::Fixed { width },
+                encoding: Encoding::DeltaBinaryPacked,
+                bits: 17,
+                nullable: valid < 256,
+                valid,
+                convert,
+                ..Shape::PLAIN
+            };
+            all.arena.column(shape, &[6500, 30, 4200], random);
+        }
+        let there = put(&gpu, &all.arena.bytes, 1);
+        let right = made(&gpu, &there, &all, Some(&[None, None, None, None]));
+        assert!(
+            right
+                .flat
+                .iter()
+                .all(|one| !matches!(one, HostOutcome::Fault { .. }))
+        );
+        let (mut faults, mut lies) = (0, 0);
+        for round in 0..20 {
+            let mut marks = right.marks.clone();
+            for marks in marks.iter_mut().flatten() {
+                let pages = marks.pages.iter_mut();
+                for stream in pages.flat_map(|page| &mut page.deltas) {
+                    if random.below(3) == 0 {
+                        lie(stream, round, random);
+                        lies += 1;
+                    }
+                }
+            }
+            let known = made(&gpu, &there, &all, Some(&shared(marks)));
+            faults += differing(&known, &right);
+        }
+        assert!(faults > 10 && lies > 30, "{faults} of {lies}");
+    }
+    nothing_left(&session);
+    assert_eq!(session.findings(), Vec::<String>::new());
 }
 
 /// How many are faults; fails if one is anything else than that, or the same.

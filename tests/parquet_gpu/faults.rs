@@ -13,7 +13,7 @@ use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
 use software_cuda_preload::{Counts, Session};
 
-use crate::cuda::{is_software, nothing_left, session};
+use crate::cuda::{STREAMS, is_software, nothing_left, session};
 use crate::nested;
 use crate::strings::strings;
 use crate::support::{by_host, on_device, whole};
@@ -99,6 +99,49 @@ fn an_error_at_every_other_call() {
             |session, index| session.fail_call(index, code),
         );
         assert!(failed > 10, "{streams} {code}: {failed}");
+    }
+}
+
+/// Where nobody can know whether work that was queued is over, it does not write to what others have after that: row groups of the same shapes,
+/// in memory that is used again.
+#[test]
+fn after_calls_that_fail_the_device_gives_the_same() {
+    if !is_software(&session("lazy")) {
+        return;
+    }
+    let file = file();
+    let right = by_host(&file, &whole).unwrap();
+    // Where more of them fail, copies cannot be waited for, and what they copy from stays for good.
+    for streams in STREAMS {
+        let (mut failed, mut index, mut calls) = (0, 0, 1);
+        while index < calls {
+            let mut session = session(streams);
+            let gpu = DeviceOptions::default().chunk(64 << 10).open(0).unwrap();
+            let scanned =
+                || -> Result<RecordBatch> { Ok(on_device(&gpu, &file, Processor::Gpu, &whole)?.0) };
+            // The kernels are loaded.
+            assert!(scanned().unwrap() == right);
+            let before = session.counts().calls;
+            assert!(scanned().unwrap() == right);
+            calls = session.counts().calls - before;
+            session.fail_calls(index, 2, 1);
+            match scanned() {
+                Ok(got) => assert!(got == right, "{streams}, from call {index} on"),
+                Err(error) => {
+                    assert!(is_of_cuda(&error), "{error}");
+                    failed += 1;
+                }
+            }
+            session.fail_nothing();
+            for _ in 0..2 {
+                let got = scanned().unwrap();
+                assert!(got == right, "{streams}, from call {index} on");
+            }
+            drop(gpu);
+            nothing_left(&session);
+            index += calls.div_ceil(20);
+        }
+        assert!(failed > 3, "{failed}");
     }
 }
 

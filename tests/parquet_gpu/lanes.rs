@@ -1,11 +1,13 @@
 //! Two row groups at a time, each in a stream of its own.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
+use cudarc::driver::result;
 use feedwater::cuda::{Device, DeviceOptions};
 use feedwater::parquet::scan;
-use feedwater::{MemoryReader, Processor};
+use feedwater::{Batch, MemoryReader, Pending, Processor, ReadInto, Reader, Result, Source};
 
 use crate::cuda::{STREAMS, is_software, nothing_left, session};
 use crate::faults::file;
@@ -74,4 +76,58 @@ fn values_are_right_in_every_order() {
             nothing_left(&session);
         }
     }
+}
+
+/// Notes whether the threads that decode have a CUDA context, when they ask for bytes.
+#[derive(Debug)]
+struct Looking {
+    inner: MemoryReader,
+    found: Mutex<Vec<bool>>,
+}
+
+impl Reader for Looking {
+    fn source(&self) -> &Source {
+        self.inner.source()
+    }
+
+    fn submit(&self, batch: Batch) -> Pending {
+        if thread::current().name() == Some("feedwater-dec") {
+            let current = result::ctx::get_current().unwrap();
+            self.found.lock().unwrap().push(current.is_some());
+        }
+        self.inner.submit(batch)
+    }
+
+    fn read_now(&self, reads: &mut [ReadInto<'_>]) -> Result<()> {
+        self.inner.read_now(reads)
+    }
+}
+
+/// Threads that decoded for the device do so for others afterwards, whose readers may use CUDA in their own way.
+#[test]
+fn threads_leave_no_context_behind() {
+    let file = file();
+    let session = session("eager");
+    let mut looks = 0;
+    for _ in 0..10 {
+        let gpu = Device::open(0).unwrap();
+        on_device(&gpu, &file, Processor::Gpu, &whole).unwrap();
+        drop(gpu);
+        let reader = Arc::new(Looking {
+            inner: MemoryReader::new(file.clone()),
+            found: Mutex::default(),
+        });
+        let batches = scan(reader.clone()).threads(2).batches().unwrap();
+        assert!(
+            batches
+                .map(|batch| batch.unwrap().num_rows())
+                .sum::<usize>()
+                > 0
+        );
+        let found = reader.found.lock().unwrap();
+        looks += found.len();
+        assert!(!found.contains(&true), "{found:?}");
+    }
+    assert!(looks > 0);
+    nothing_left(&session);
 }

@@ -1,7 +1,9 @@
 //! Calls of the driver that fail, and memory that there is not: the same rows or a typed error, and nothing left.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use feedwater::cuda::{Dense, Device, ElementType};
+use feedwater::cuda::{Dense, Device, DeviceOptions, ElementType};
 use feedwater::tfrecord::{Boundaries, ExampleSchema, Feature, ValueType, examples};
 use feedwater::{Error, ErrorKind, OpenOptions, Result};
 use software_cuda_preload::Session;
@@ -27,7 +29,15 @@ fn data_of() -> Vec<u8> {
 }
 
 fn scenario(data: &Bytes, boundaries: Boundaries, ahead: usize) -> Result<(usize, Vec<u8>)> {
-    let gpu = Device::open(0)?;
+    scanned(&Device::open(0)?, data, boundaries, ahead)
+}
+
+fn scanned(
+    gpu: &Arc<Device>,
+    data: &Bytes,
+    boundaries: Boundaries,
+    ahead: usize,
+) -> Result<(usize, Vec<u8>)> {
     let reader = OpenOptions::new()
         .device(gpu.clone())
         .open_bytes(data.clone(), "data")?;
@@ -36,7 +46,7 @@ fn scenario(data: &Bytes, boundaries: Boundaries, ahead: usize) -> Result<(usize
         .with(Feature::scalar("pixels", ValueType::Binary).required());
     let scan = examples(reader).schema(schema).batch_rows(8);
     let pixels = Dense::cast(&[4], ElementType::U8, ElementType::F32);
-    let scan = scan.on_device(&gpu).tensor("pixels", pixels).ahead(ahead);
+    let scan = scan.on_device(gpu).tensor("pixels", pixels).ahead(ahead);
     let (mut rows, mut all) = (0, Vec::new());
     for batch in scan.boundaries(boundaries).window_bytes(700).batches()? {
         match batch {
@@ -129,5 +139,49 @@ fn no_memory_at_allocations() {
         });
         // What fails ahead is tried again.
         assert!(failed > 0 || ahead > 0, "{streams}: {failed}");
+    }
+}
+
+/// Where nobody can know whether work that was queued is over, it does not write to what others have after that: batches of the same shapes, in
+/// memory that is used again.
+#[test]
+fn after_calls_that_fail_the_device_gives_the_same() {
+    if !is_software(&session("lazy")) {
+        return;
+    }
+    let data: Bytes = data_of().into();
+    // Where more of them fail, copies cannot be waited for, and what they copy from stays for good.
+    for (boundaries, ahead) in [
+        (Boundaries::Host, 2),
+        (Boundaries::Host, 0),
+        (Boundaries::Device, 2),
+    ] {
+        let (mut failed, mut index, mut calls) = (0, 0, 1);
+        while index < calls {
+            let mut session = session("lazy");
+            let gpu = DeviceOptions::default().chunk(64 << 10).open(0).unwrap();
+            // The kernels are loaded.
+            let right = scanned(&gpu, &data, boundaries, ahead).unwrap();
+            let before = session.counts().calls;
+            assert!(scanned(&gpu, &data, boundaries, ahead).unwrap() == right);
+            calls = session.counts().calls - before;
+            session.fail_calls(index, 2, 1);
+            match scanned(&gpu, &data, boundaries, ahead) {
+                Ok(got) => assert!(got == right, "{boundaries:?} {ahead}, from call {index} on"),
+                Err(error) => {
+                    assert!(is_of_cuda(&error), "{error}");
+                    failed += 1;
+                }
+            }
+            session.fail_nothing();
+            for _ in 0..2 {
+                let got = scanned(&gpu, &data, boundaries, ahead).unwrap();
+                assert!(got == right, "{boundaries:?} {ahead}, from call {index} on");
+            }
+            drop(gpu);
+            nothing_left(&session);
+            index += calls.div_ceil(16);
+        }
+        assert!(failed > 3, "{failed}");
     }
 }

@@ -175,8 +175,8 @@ impl Lanes {
 
     /// What a lane does.
     pub(super) fn work(&self, stream: &Stream) {
-        // So that no call has to change the context and put it back.
-        self.groups.gpu.context().bind_thread();
+        // So that no call has to change the context and put it back. The thread is that of another scan afterwards.
+        let _bound = self.groups.gpu.context().bound();
         while let Some(at) = self.take() {
             let leaving = Leaving { lanes: self, at };
             let outcome = match self.items.get(at) {
