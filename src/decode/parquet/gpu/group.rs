@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use arrow_array::ArrayRef;
 
 use super::codecs::{Undone, assign};
+use super::lanes::contained;
 use super::leaf::Planned;
 use super::lists::Lists;
 use super::nesting::RootShape;
@@ -598,7 +599,8 @@ impl Groups {
                 if number >= count {
                     break;
                 }
-                if let Err(error) = work(number) {
+                // The panic of another thread would be told without its message.
+                if let Err(error) = contained(|| work(number)).and_then(|done| done) {
                     next.store(count, Ordering::Relaxed);
                     lock(&failed).get_or_insert(error);
                     break;

@@ -82,7 +82,10 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
     /// once. Default: half of what is free at the start.
     ///
     /// A row group that takes more than its half is decoded by the host, and comes in smaller batches. Nor is it an error if the
-    /// device has less than it said: the same happens.
+    /// device has less than it said: the same happens, and the batches become smaller still, down to a row, until they fit. Batches that
+    /// were taken count until they are dropped.
+    ///
+    /// [`DeviceOptions::memory`]: crate::cuda::DeviceOptions::memory
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory = Some(bytes);
         self
@@ -92,10 +95,12 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
     /// have [`stream`](Self::stream).
     ///
     /// # Errors
-    /// Those of [`Scan::batches`]; of the GPU: [`ErrorKind::Cuda`], [`ErrorKind::DeviceLost`], [`ErrorKind::Forked`].
+    /// Those of [`Scan::batches`]; of the GPU: [`ErrorKind::Cuda`], [`ErrorKind::OutOfMemory`] if the driver has none for a stream,
+    /// [`ErrorKind::DeviceLost`], [`ErrorKind::Forked`]. Each batch has [errors](DeviceBatches#errors) of its own.
     ///
     /// [`ErrorKind::Cuda`]: crate::ErrorKind::Cuda
     /// [`ErrorKind::DeviceLost`]: crate::ErrorKind::DeviceLost
+    /// [`ErrorKind::OutOfMemory`]: crate::ErrorKind::OutOfMemory
     /// [`ErrorKind::Forked`]: crate::ErrorKind::Forked
     pub fn batches(self) -> Result<DeviceBatches> {
         block_on(self.start())
