@@ -1,15 +1,15 @@
-//! Batches of the host on a device that has less memory than they would take.
+//! Batches of the host on a device that has less memory than they would take, and what a scan takes for its own.
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use bytes::Bytes;
 use feedwater::cuda::{Device, DeviceOptions};
 use feedwater::parquet::scan;
 use feedwater::{ErrorKind, MemoryReader, Processor, Result};
 use parquet::file::properties::WriterProperties;
 
-use crate::cuda::{nothing_left, session};
+use crate::cuda::{is_software, nothing_left, session};
 use crate::support::{by_host, joined, whole};
 use crate::tables::{other, written};
 
@@ -77,6 +77,51 @@ fn batches_are_halved_until_they_fit() {
         let kind = error.kind();
         assert!(matches!(kind, ErrorKind::OutOfMemory { .. }), "{error}");
         assert!(error.name().is_some(), "{error}");
+    }
+    nothing_left(&session);
+}
+
+/// What a row group may take, of a scan that was told of no memory: as it says of one that takes more.
+fn told(gpu: &Arc<Device>) -> u64 {
+    let numbers: ArrayRef = Arc::new((0..300_000i64).collect::<Int64Array>());
+    let batch = RecordBatch::try_from_iter([("numbers", numbers)]).unwrap();
+    let set = WriterProperties::builder().set_dictionary_enabled(false);
+    let file = written(&batch, set.build());
+    let scan = scan(Arc::new(MemoryReader::new(file))).on_device(gpu);
+    let mut batches = scan.processor(Processor::Gpu).batches().unwrap();
+    let rows: usize = batches
+        .by_ref()
+        .map(|batch| batch.unwrap().num_rows())
+        .sum();
+    assert_eq!(rows, 300_000);
+    let report = batches.report();
+    let (why, _) = &report.columns[0].host_because[0];
+    let (_, most) = why.split_once("more than the ").expect(why);
+    most.split_once(' ').unwrap().0.parse().unwrap()
+}
+
+#[test]
+fn a_scan_takes_half_of_what_the_device_could_give() {
+    let mut session = session("eager");
+    if !is_software(&session) {
+        return;
+    }
+    session.set("MEMORY", &(8 << 20).to_string());
+    {
+        let options = DeviceOptions::default().chunk(4 << 10).keep(8 << 20);
+        let gpu = options.clone().memory(2 << 20).open(0).unwrap();
+        assert_eq!(told(&gpu), (2 << 20) / 4);
+        // Of a bound, what is in use is taken.
+        gpu.trim();
+        let block = gpu.allocate(1 << 20).unwrap();
+        assert_eq!(told(&gpu), (1 << 20) / 4);
+        drop((block, gpu));
+        // What is kept for the next buffers is free, though the driver does not have it.
+        let gpu = options.open(0).unwrap();
+        drop(gpu.allocate(4 << 20).unwrap());
+        assert!(gpu.stats().held >= 4 << 20);
+        assert!(gpu.memory().unwrap().0 <= 4 << 20);
+        assert_eq!(told(&gpu), (8 << 20) / 4);
     }
     nothing_left(&session);
 }

@@ -79,7 +79,8 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
     }
 
     /// Most bytes of the device for the row groups that are decoded and not yet taken, counted by rows and widths; two are at
-    /// once. Default: half of what is free at the start.
+    /// once. Default: half of what the device could give at the start: what the driver has free and this device keeps for the next
+    /// buffers, but no more than is left of [`DeviceOptions::memory`].
     ///
     /// A row group that takes more than its half is decoded by the host, and comes in smaller batches. Nor is it an error if the
     /// device has less than it said: the same happens, and the batches become smaller still, down to a row, until they fit. Batches that
@@ -123,7 +124,7 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
         let (task, plan, threads) = scan.tasked().await?;
         let memory = match memory {
             Some(memory) => memory,
-            None => gpu.memory()?.0 / 2,
+            None => gpu.available()? / 2,
         };
         let roots = roots(&task, processor);
         let items = items(&task, &roots);
