@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use super::batches::{DeviceBatchStream, DeviceBatches};
-use super::group::{Groups, Root};
+use super::group::{Groups, Root, too_small};
 use super::lanes::{Item, LANES, Lanes};
 use super::lists::Lists;
 use super::nesting::RootShape;
@@ -100,15 +100,15 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
     /// [`ErrorKind::DeviceLost`], [`ErrorKind::Forked`]. Each batch has [errors](DeviceBatches#errors) of its own.
     ///
     /// [`ErrorKind::Cuda`]: crate::ErrorKind::Cuda
-    /// [`ErrorKind::DeviceLost`]: crate::ErrorKind::DeviceLost
     /// [`ErrorKind::OutOfMemory`]: crate::ErrorKind::OutOfMemory
+    /// [`ErrorKind::DeviceLost`]: crate::ErrorKind::DeviceLost
     /// [`ErrorKind::Forked`]: crate::ErrorKind::Forked
     pub fn batches(self) -> Result<DeviceBatches> {
         block_on(self.start())
     }
 
-    /// The same as a stream on any executor, which waits for nothing, neither file nor device: threads do. Nothing begins before it is
-    /// polled; errors of the start come first.
+    /// The same as a stream on any executor, which makes a few calls of the driver when it begins, and then waits for nothing, neither file
+    /// nor device: threads do. Nothing begins before it is polled; errors of the start come first.
     pub fn stream(self) -> DeviceBatchStream {
         DeviceBatchStream::starting(Box::pin(self.start()))
     }
@@ -143,7 +143,8 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
         DeviceBatches::start(Lanes::new(groups, plan.clone(), items), plan)
     }
 
-    /// What [`batches`](Self::batches) would read, and who would decode it, as far as the footer tells.
+    /// What [`batches`](Self::batches) would read, and who would decode it, as far as the footer tells. By [`Processor::Auto`] a column is
+    /// the host's if it is small in each of the row groups; if in some, the [report](DeviceBatches::report) tells.
     ///
     /// # Errors
     /// As [`Scan::explain`].
@@ -158,9 +159,16 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
     pub async fn explain_async(self) -> Result<DevicePlan> {
         let (task, scan, _) = self.scan.tasked().await?;
         let roots = roots(&task, self.processor);
-        let columns = roots.into_iter().map(|root| DeviceColumnPlan {
-            column: root.name,
-            host_because: root.shape.err(),
+        let groups = &task.plan.groups;
+        let columns = roots.into_iter().map(|root| {
+            let small = |group| too_small(&task, self.processor, &root, group);
+            // `None` as soon as one of them is not.
+            let why: Option<Vec<_>> = groups.iter().map(small).collect();
+            let why = why.and_then(|why| why.into_iter().next());
+            DeviceColumnPlan {
+                column: root.name,
+                host_because: root.shape.err().or(why),
+            }
         });
         Ok(DevicePlan {
             scan,
