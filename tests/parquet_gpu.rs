@@ -34,10 +34,14 @@ mod nested_texts;
 mod nesting;
 #[path = "parquet_gpu/page_lists.rs"]
 mod page_lists;
+#[path = "parquet_gpu/panics.rs"]
+mod panics;
 #[path = "cuda/programs.rs"]
 mod programs;
 #[path = "parquet_gpu/refused.rs"]
 mod refused;
+#[path = "parquet_gpu/room.rs"]
+mod room;
 #[path = "parquet_gpu/same_files.rs"]
 mod same_files;
 #[path = "parquet_gpu/scans.rs"]

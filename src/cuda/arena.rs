@@ -125,6 +125,16 @@ impl Arena {
         )
     }
 
+    /// Bytes that buffers could still have where the driver has so many free.
+    #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
+    pub(super) fn available(&self, free: u64) -> u64 {
+        let (in_use, held, _) = self.figures();
+        // Whoever has others takes and gives back at the same time.
+        let kept = held.saturating_sub(in_use);
+        let left = self.bounds.memory.saturating_sub(in_use);
+        free.saturating_add(kept).min(left)
+    }
+
     /// Memory that may be used at once, in any stream.
     ///
     /// # Errors

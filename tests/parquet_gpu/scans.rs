@@ -104,8 +104,12 @@ fn who_decodes_is_chosen_and_said() {
             (1, 0)
         );
 
-        let reader = Arc::new(MemoryReader::new(file.clone()));
-        let plan = scan(reader).on_device(&gpu).explain().unwrap();
+        let planned = |file: &bytes::Bytes, processor| {
+            let reader = Arc::new(MemoryReader::new(file.clone()));
+            let scan = scan(reader).on_device(&gpu).processor(processor);
+            scan.explain().unwrap()
+        };
+        let plan = planned(&file, Processor::Gpu);
         let why: Vec<_> = plan
             .columns
             .iter()
@@ -117,6 +121,17 @@ fn who_decodes_is_chosen_and_said() {
         let text = plan.to_string();
         assert!(text.contains("\nids: by the GPU"), "{text}");
         assert!(text.ends_with("words: by the GPU"), "{text}");
+        // What is left to the host is said before, too.
+        let text = planned(&file, Processor::Auto).to_string();
+        let said = "\nids: by the host, because less than 65536 bytes";
+        assert!(text.contains(said), "{text}");
+        let text = planned(&large, Processor::Auto).to_string();
+        assert!(text.contains("\nids: by the GPU"), "{text}");
+        // One row group of 8,500 rows, and one of 500.
+        let set = WriterProperties::builder().set_max_row_group_row_count(Some(8500));
+        let uneven = written(&other(9000), set.build());
+        let text = planned(&uneven, Processor::Auto).to_string();
+        assert!(text.contains("\nids: by the GPU"), "{text}");
     }
     nothing_left(&session);
 }

@@ -1,5 +1,6 @@
 //! One column in the memory of a GPU, laid out as Arrow has it.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, make_array};
@@ -357,8 +358,13 @@ fn compact(data: &ArrayData) -> Result<ArrayData> {
     if begins_at_the_start(data) {
         return Ok(data.clone());
     }
-    let mut copy = MutableArrayData::new(vec![data], false, data.len());
-    copy.try_extend(0, 0, data.len())
+    rows_of(data, 0..data.len())
+}
+
+/// A copy of some rows, which has no bytes of others but for the values of dictionaries.
+pub(super) fn rows_of(data: &ArrayData, rows: Range<usize>) -> Result<ArrayData> {
+    let mut copy = MutableArrayData::new(vec![data], false, rows.len());
+    copy.try_extend(0, rows.start, rows.end)
         .map_err(|error| refused(&error))?;
     Ok(copy.freeze())
 }

@@ -1,11 +1,12 @@
 //! Columns beside each other in the memory of a GPU.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_array::{RecordBatch, RecordBatchOptions};
+use arrow_array::{RecordBatch, RecordBatchOptions, make_array};
 use arrow_schema::SchemaRef;
 
-use super::array::{DeviceArray, refused};
+use super::array::{DeviceArray, refused, rows_of};
 use crate::cuda::{ArrowDevice, ArrowDeviceArray, Device, Stream};
 use crate::error::Result;
 
@@ -35,6 +36,25 @@ impl DeviceBatch {
     pub(crate) fn upload(gpu: &Arc<Device>, stream: &Stream, batch: &RecordBatch) -> Result<Self> {
         let columns = DeviceArray::upload_all(gpu, stream, batch.columns())?;
         Ok(DeviceBatch::new(batch.schema(), batch.num_rows(), columns))
+    }
+
+    /// The same of some rows, with no bytes of others but for the values of dictionaries.
+    #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
+    pub(crate) fn upload_rows(
+        gpu: &Arc<Device>,
+        stream: &Stream,
+        batch: &RecordBatch,
+        rows: Range<usize>,
+    ) -> Result<Self> {
+        if rows == (0..batch.num_rows()) {
+            return DeviceBatch::upload(gpu, stream, batch);
+        }
+        let columns = batch.columns().iter();
+        let columns =
+            columns.map(|column| rows_of(&column.to_data(), rows.clone()).map(make_array));
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        let columns = DeviceArray::upload_all(gpu, stream, &columns)?;
+        Ok(DeviceBatch::new(batch.schema(), rows.len(), columns))
     }
 
     /// Its schema.

@@ -23,6 +23,17 @@ use crate::sys::Generation;
 ///
 /// Threads decode two row groups ahead. After an error there are no more batches. Dropping it ends their work as soon as each has done
 /// what it is at; batches that were taken stay.
+///
+/// # Errors
+/// Of a batch: those of the [batches of a scan](crate::parquet::Batches); of the GPU [`ErrorKind::Cuda`], [`ErrorKind::DeviceLost`], and
+/// [`ErrorKind::OutOfMemory`] where it has no memory for a single row; [`ErrorKind::Forked`], once, in a process that was forked since;
+/// [`ErrorKind::Panicked`] if the reader or this crate panicked on a thread that works for the GPU.
+///
+/// [`ErrorKind::Cuda`]: crate::ErrorKind::Cuda
+/// [`ErrorKind::DeviceLost`]: crate::ErrorKind::DeviceLost
+/// [`ErrorKind::OutOfMemory`]: crate::ErrorKind::OutOfMemory
+/// [`ErrorKind::Forked`]: crate::ErrorKind::Forked
+/// [`ErrorKind::Panicked`]: crate::ErrorKind::Panicked
 #[must_use = "iterators do nothing unless used"]
 pub struct DeviceBatches {
     lanes: Arc<Lanes>,

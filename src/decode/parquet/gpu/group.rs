@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use arrow_array::ArrayRef;
 
 use super::codecs::{Undone, assign};
+use super::lanes::contained;
 use super::leaf::Planned;
 use super::lists::Lists;
 use super::nesting::RootShape;
@@ -208,7 +209,7 @@ impl Groups {
             needed = needed.saturating_add(match chunk.plans.is_empty() {
                 false => leaves.fold(0, u64::saturating_add),
                 true => share(
-                    self.estimate(chunk.root, group),
+                    estimate(&self.task, chunk.root, group),
                     group.decoded.len(),
                     group.count,
                 ),
@@ -460,13 +461,8 @@ impl Groups {
         arena: &mut Arena,
     ) -> std::result::Result<Vec<Planned>, Arc<str>> {
         let shape = root.shape.as_ref().map_err(Arc::clone)?;
-        let bytes = share(
-            self.bytes_of_root(root, group),
-            group.rows.len(),
-            group.count,
-        );
-        if self.processor == Processor::Auto && bytes < LEAST {
-            return Err(format!("less than {LEAST} bytes").into());
+        if let Some(why) = too_small(&self.task, self.processor, root, group) {
+            return Err(why);
         }
         let metadata = self.task.metadata.row_group(group.index);
         // Room is given out only to a column that uses it.
@@ -505,20 +501,6 @@ impl Groups {
         }
         *arena = with;
         Ok(plans)
-    }
-
-    /// Bytes that a column which the host decodes may take, as far as the footer tells.
-    fn estimate(&self, root: &Root, group: &GroupPlan) -> u64 {
-        let metadata = self.task.metadata.row_group(group.index);
-        let sizes = root.leaves.iter().map(|leaf| {
-            let chunk = metadata.column(*leaf);
-            let values = u64::try_from(chunk.num_values()).unwrap_or(0);
-            // A dictionary may make much of little; what lists and strings need beside their values is about 8 bytes each.
-            u64::try_from(chunk.uncompressed_size())
-                .unwrap_or(0)
-                .saturating_add(values.saturating_mul(8))
-        });
-        sizes.fold(0, u64::saturating_add)
     }
 
     /// Decodes a column by the crate.
@@ -598,7 +580,8 @@ impl Groups {
                 if number >= count {
                     break;
                 }
-                if let Err(error) = work(number) {
+                // The panic of another thread would be told without its message.
+                if let Err(error) = contained(|| work(number)).and_then(|done| done) {
                     next.store(count, Ordering::Relaxed);
                     lock(&failed).get_or_insert(error);
                     break;
@@ -629,27 +612,54 @@ impl Groups {
     /// Bytes that a row group takes on the device, about.
     pub(super) fn bytes_of(&self, group: &GroupPlan) -> u64 {
         let roots = self.roots.iter();
-        let bytes = roots.map(|root| self.bytes_of_root(root, group));
-        bytes.fold(0, u64::saturating_add)
-    }
-
-    /// The same of a column.
-    fn bytes_of_root(&self, root: &Root, group: &GroupPlan) -> u64 {
-        let Ok(shape) = &root.shape else {
-            return self.estimate(root, group);
-        };
-        let of = self.task.metadata.row_group(group.index);
-        let leaves = root.leaves.iter().zip(&shape.leaves);
-        let bytes = leaves.map(|(leaf, shape)| {
-            let levels = u64::try_from(of.column(*leaf).num_values()).unwrap_or(0);
-            shape.bytes(group.count, levels, shape.text(of.column(*leaf)))
-        });
+        let bytes = roots.map(|root| bytes_of_root(&self.task, root, group));
         bytes.fold(0, u64::saturating_add)
     }
 
     pub(super) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
+}
+
+/// Bytes that a column of a row group takes on the device, about.
+fn bytes_of_root(task: &Task, root: &Root, group: &GroupPlan) -> u64 {
+    let Ok(shape) = &root.shape else {
+        return estimate(task, root, group);
+    };
+    let of = task.metadata.row_group(group.index);
+    let leaves = root.leaves.iter().zip(&shape.leaves);
+    let bytes = leaves.map(|(leaf, shape)| {
+        let levels = u64::try_from(of.column(*leaf).num_values()).unwrap_or(0);
+        shape.bytes(group.count, levels, shape.text(of.column(*leaf)))
+    });
+    bytes.fold(0, u64::saturating_add)
+}
+
+/// Bytes that a column which the host decodes may take, as far as the footer tells.
+fn estimate(task: &Task, root: &Root, group: &GroupPlan) -> u64 {
+    let metadata = task.metadata.row_group(group.index);
+    let sizes = root.leaves.iter().map(|leaf| {
+        let chunk = metadata.column(*leaf);
+        let values = u64::try_from(chunk.num_values()).unwrap_or(0);
+        // A dictionary may make much of little; what lists and strings need beside their values is about 8 bytes each.
+        u64::try_from(chunk.uncompressed_size())
+            .unwrap_or(0)
+            .saturating_add(values.saturating_mul(8))
+    });
+    sizes.fold(0, u64::saturating_add)
+}
+
+/// Why the host decodes a column of a row group although there are kernels for it, as far as the footer tells.
+pub(super) fn too_small(
+    task: &Task,
+    processor: Processor,
+    root: &Root,
+    group: &GroupPlan,
+) -> Option<Arc<str>> {
+    let bytes = bytes_of_root(task, root, group);
+    let bytes = share(bytes, group.rows.len(), group.count);
+    (processor == Processor::Auto && bytes < LEAST)
+        .then(|| format!("less than {LEAST} bytes").into())
 }
 
 /// So much of it as `part` of `all` rows have, if all have as much.

@@ -3,13 +3,17 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
+use arrow_array::RecordBatch;
+
 use super::group::{Decoded, Groups};
 use crate::cuda::Stream;
 use crate::decode::device::DeviceBatch;
+use crate::decode::panics;
 use crate::decode::parquet::batches::Batches;
 use crate::decode::parquet::explain::Plan;
 use crate::decode::parquet::job::Done;
@@ -178,16 +182,12 @@ impl Lanes {
         // So that no call has to change the context and put it back. The thread is that of another scan afterwards.
         let _bound = self.groups.gpu.context().bound();
         while let Some(at) = self.take() {
-            let leaving = Leaving { lanes: self, at };
-            let outcome = match self.items.get(at) {
+            let outcome = contained(|| match self.items.get(at) {
                 Some(Item::Group(group)) => self.group(at, *group, stream),
-                Some(Item::Host(groups, why)) => {
-                    self.host(at, groups.clone(), why, HOST_ROWS, stream)
-                }
+                Some(Item::Host(groups, why)) => self.host(at, groups.clone(), why, 0, stream),
                 None => Ok(()),
-            };
-            std::mem::forget(leaving);
-            self.finish(at, outcome.err());
+            });
+            self.finish(at, outcome.and_then(|outcome| outcome).err());
         }
     }
 
@@ -267,26 +267,34 @@ impl Lanes {
             }
             Err(error) => return Err(error),
         };
-        // As many rows as fit twice, since one batch waits while the next is made.
-        let bytes = self.groups.bytes_of(group).max(least);
-        let each = (bytes / group.count.max(1)).max(1);
-        let rows = (self.groups.memory / each / 4).clamp(1, HOST_ROWS);
-        self.host(at, number..number + 1, &why, rows, stream)
+        self.host(at, number..number + 1, &why, least, stream)
     }
 
-    /// Decodes row groups by the host alone.
+    /// Rows of a batch of these row groups, each of which takes at least so many bytes.
+    fn host_rows(&self, groups: &[GroupPlan], least: u64) -> u64 {
+        let each = groups.iter().map(|group| {
+            let bytes = self.groups.bytes_of(group).max(least);
+            bytes / group.count.max(1)
+        });
+        // A quarter of what there is: while one is made, `WAITING` wait, and the consumer has one.
+        let batches = WAITING as u64 + 2;
+        (self.groups.memory / each.max().unwrap_or(0).max(1) / batches).clamp(1, HOST_ROWS)
+    }
+
+    /// Decodes row groups by the host alone, each of which takes at least so many bytes.
     fn host(
         &self,
         at: usize,
         groups: Range<usize>,
         why: &Arc<str>,
-        rows: u64,
+        least: u64,
         stream: &Stream,
     ) -> Result<()> {
         let mut task = self.groups.task.clone();
         let these = task.plan.groups.get(groups);
         let these = these.unwrap_or_default().to_vec();
         let count = these.len();
+        let rows = self.host_rows(&these, least);
         task.plan = Arc::new(ReadPlan {
             groups: these,
             skips: Vec::new(),
@@ -296,9 +304,10 @@ impl Lanes {
         task.batch_rows = rows;
         task.in_order = true;
         let mut batches = Batches::start(task, self.explanation.clone(), self.groups.threads)?;
+        // Rows that there was memory for, once there was not enough for all.
+        let mut fit = usize::MAX;
         for batch in batches.by_ref() {
-            let batch = DeviceBatch::upload(&self.groups.gpu, stream, &batch?)?;
-            if !self.push(at, batch) {
+            if !self.push_from_host(at, &batch?, &mut fit, stream)? {
                 return Ok(());
             }
         }
@@ -318,6 +327,61 @@ impl Lanes {
             }
         }
         Ok(())
+    }
+
+    /// Queues a batch of the host, in parts of no more rows than `fit`, which becomes less where the device has no memory for them; `false`:
+    /// nobody wants it.
+    fn push_from_host(
+        &self,
+        at: usize,
+        batch: &RecordBatch,
+        fit: &mut usize,
+        stream: &Stream,
+    ) -> Result<bool> {
+        let mut from = 0;
+        loop {
+            let rows = (batch.num_rows() - from).min(*fit);
+            let part = from..from + rows;
+            match DeviceBatch::upload_rows(&self.groups.gpu, stream, batch, part) {
+                Ok(part) => {
+                    if !self.push(at, part) {
+                        return Ok(false);
+                    }
+                    from += rows;
+                    if from == batch.num_rows() {
+                        return Ok(true);
+                    }
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::OutOfMemory { .. }) => {
+                    self.groups.gpu.trim();
+                    // What waits to be taken may be what takes the memory.
+                    match self.drained(at) {
+                        None => return Ok(false),
+                        Some(true) => {}
+                        Some(false) if rows > 1 => *fit = rows / 2,
+                        Some(false) => return Err(error),
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Waits until all batches of an item are taken: whether there were any. `None`: nobody wants them.
+    fn drained(&self, at: usize) -> Option<bool> {
+        let mut state = self.lock();
+        let mut waited = false;
+        loop {
+            let slot = state.slots.get(at).filter(|_| !state.ended)?;
+            if slot.batches.is_empty() {
+                return Some(waited);
+            }
+            waited = true;
+            state = self
+                .room
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// The bytes of a row group, waited for; those of the next ones are asked for as far as the window allows. `None` if it is over.
@@ -375,15 +439,13 @@ impl Lanes {
     }
 }
 
-/// A lane that unwinds: who waits for its item has to hear of it.
-struct Leaving<'a> {
-    lanes: &'a Lanes,
-    at: usize,
-}
-
-impl Drop for Leaving<'_> {
-    fn drop(&mut self) {
-        let error = Error::new(ErrorKind::Abandoned);
-        self.lanes.finish(self.at, Some(error));
-    }
+/// A panic as an error, since who waits for the item has to hear of it.
+pub(super) fn contained<T>(work: impl FnOnce() -> T) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
+        Error::new(ErrorKind::Panicked {
+            library: "the reader or feedwater",
+            part: None,
+            message: panics::message(payload),
+        })
+    })
 }

@@ -24,7 +24,8 @@ pub struct DevicePlan {
 pub struct DeviceColumnPlan {
     /// Its name.
     pub column: Arc<str>,
-    /// Why the processor of the host decodes it; `None`: kernels do, as far as its pages are of encodings that they have.
+    /// Why the processor of the host decodes it; `None`: kernels do, as far as its pages are of encodings that they have,
+    /// and not in row groups in which it is too small for [`Processor::Auto`](crate::Processor::Auto).
     pub host_because: Option<Arc<str>>,
 }
 

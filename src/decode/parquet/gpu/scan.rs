@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use super::batches::{DeviceBatchStream, DeviceBatches};
-use super::group::{Groups, Root};
+use super::group::{Groups, Root, too_small};
 use super::lanes::{Item, LANES, Lanes};
 use super::lists::Lists;
 use super::nesting::RootShape;
@@ -79,10 +79,14 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
     }
 
     /// Most bytes of the device for the row groups that are decoded and not yet taken, counted by rows and widths; two are at
-    /// once. Default: half of what is free at the start.
+    /// once. Default: half of what the device could give at the start: what the driver has free and this device keeps for the next
+    /// buffers, but no more than is left of [`DeviceOptions::memory`].
     ///
     /// A row group that takes more than its half is decoded by the host, and comes in smaller batches. Nor is it an error if the
-    /// device has less than it said: the same happens.
+    /// device has less than it said: the same happens, and the batches become smaller still, down to a row, until they fit. Batches that
+    /// were taken count until they are dropped.
+    ///
+    /// [`DeviceOptions::memory`]: crate::cuda::DeviceOptions::memory
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory = Some(bytes);
         self
@@ -92,17 +96,19 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
     /// have [`stream`](Self::stream).
     ///
     /// # Errors
-    /// Those of [`Scan::batches`]; of the GPU: [`ErrorKind::Cuda`], [`ErrorKind::DeviceLost`], [`ErrorKind::Forked`].
+    /// Those of [`Scan::batches`]; of the GPU: [`ErrorKind::Cuda`], [`ErrorKind::OutOfMemory`] if the driver has none for a stream,
+    /// [`ErrorKind::DeviceLost`], [`ErrorKind::Forked`]. Each batch has [errors](DeviceBatches#errors) of its own.
     ///
     /// [`ErrorKind::Cuda`]: crate::ErrorKind::Cuda
+    /// [`ErrorKind::OutOfMemory`]: crate::ErrorKind::OutOfMemory
     /// [`ErrorKind::DeviceLost`]: crate::ErrorKind::DeviceLost
     /// [`ErrorKind::Forked`]: crate::ErrorKind::Forked
     pub fn batches(self) -> Result<DeviceBatches> {
         block_on(self.start())
     }
 
-    /// The same as a stream on any executor, which waits for nothing, neither file nor device: threads do. Nothing begins before it is
-    /// polled; errors of the start come first.
+    /// The same as a stream on any executor, which makes a few calls of the driver when it begins, and then waits for nothing, neither file
+    /// nor device: threads do. Nothing begins before it is polled; errors of the start come first.
     pub fn stream(self) -> DeviceBatchStream {
         DeviceBatchStream::starting(Box::pin(self.start()))
     }
@@ -118,7 +124,7 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
         let (task, plan, threads) = scan.tasked().await?;
         let memory = match memory {
             Some(memory) => memory,
-            None => gpu.memory()?.0 / 2,
+            None => gpu.available()? / 2,
         };
         let roots = roots(&task, processor);
         let items = items(&task, &roots);
@@ -137,7 +143,8 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
         DeviceBatches::start(Lanes::new(groups, plan.clone(), items), plan)
     }
 
-    /// What [`batches`](Self::batches) would read, and who would decode it, as far as the footer tells.
+    /// What [`batches`](Self::batches) would read, and who would decode it, as far as the footer tells. By [`Processor::Auto`] a column is
+    /// the host's if it is small in each of the row groups; if in some, the [report](DeviceBatches::report) tells.
     ///
     /// # Errors
     /// As [`Scan::explain`].
@@ -152,9 +159,16 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
     pub async fn explain_async(self) -> Result<DevicePlan> {
         let (task, scan, _) = self.scan.tasked().await?;
         let roots = roots(&task, self.processor);
-        let columns = roots.into_iter().map(|root| DeviceColumnPlan {
-            column: root.name,
-            host_because: root.shape.err(),
+        let groups = &task.plan.groups;
+        let columns = roots.into_iter().map(|root| {
+            let small = |group| too_small(&task, self.processor, &root, group);
+            // `None` as soon as one of them is not.
+            let why: Option<Vec<_>> = groups.iter().map(small).collect();
+            let why = why.and_then(|why| why.into_iter().next());
+            DeviceColumnPlan {
+                column: root.name,
+                host_because: root.shape.err().or(why),
+            }
         });
         Ok(DevicePlan {
             scan,
