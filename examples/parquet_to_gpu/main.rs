@@ -26,7 +26,7 @@ Usage: parquet_to_gpu [--] FILE
 Prints what is read and who is to decode it; of each batch its columns, where their
 buffers are in the memory of the GPU, and what others can take: DLPack tensors and
 Arrow device arrays; and at the end who decoded what, and why. On a machine without
-a GPU: tests/software-cuda/run cargo run --example parquet_to_gpu -- FILE
+a GPU: tests/software-cuda/run cargo run --release --example parquet_to_gpu -- FILE
 
 Options:
   -h, --help  Print this and exit.

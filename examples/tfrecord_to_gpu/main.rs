@@ -3,7 +3,7 @@
 //! ```sh
 //! cargo run --release --example tfrecord_to_gpu                 # makes a small file of its own
 //! cargo run --release --example tfrecord_to_gpu -- FILE…        # columns as they are inferred
-//! tests/software-cuda/run cargo run --example tfrecord_to_gpu   # without a GPU
+//! tests/software-cuda/run cargo run --release --example tfrecord_to_gpu   # without a GPU
 //! ```
 
 mod made;
@@ -35,7 +35,7 @@ Usage: tfrecord_to_gpu [FILE...]
 
 Columns are those that the first examples have. Without a FILE, a small one with
 images is made, whose pixels become a tensor of floats. On a machine without a
-GPU: tests/software-cuda/run cargo run --example tfrecord_to_gpu
+GPU: tests/software-cuda/run cargo run --release --example tfrecord_to_gpu
 ";
 
 fn run() -> Result<(), Box<dyn Error>> {

@@ -125,7 +125,8 @@ impl MetadataCache {
     /// Drops all that is kept of a path, and what its directory tells of it. To be called after writing, creating, renaming (for
     /// both names) or removing it: after a commit of a [`FileSink`](crate::FileSink), say, which knows of no cache.
     ///
-    /// Costs some look-ups. A load that is in flight is not kept, so who invalidates sees its own writes.
+    /// Costs some look-ups. A load that is in flight is not kept, so who invalidates sees its own writes. What a scan to a GPU keeps of the pages
+    /// of a file stays until it is evicted: it is compared with the file's version each time.
     ///
     /// ```
     /// use feedwater::FileSink;

@@ -191,6 +191,16 @@ impl DlTensor {
         Ok(DlTensor(Box::into_raw(Box::new(managed))))
     }
 
+    /// Its shape.
+    pub fn shape(&self) -> &[i64] {
+        // SAFETY: made by `new`, which keeps the tensor and its owner until this is dropped or handed out; that is the owner's shape.
+        unsafe {
+            let managed = &*self.0;
+            let dimensions = usize::try_from(managed.dimensions).unwrap_or(0);
+            std::slice::from_raw_parts(managed.shape, dimensions)
+        }
+    }
+
     /// The `DLManagedTensor`, for calls that only look at it: work that they queue is [yours to tell of](super::Device::used_in).
     pub fn as_ptr(&self) -> *mut c_void {
         self.0.cast()
@@ -228,7 +238,10 @@ impl Drop for DlTensor {
 
 impl fmt::Debug for DlTensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("DlTensor").field(&self.0).finish()
+        f.debug_struct("DlTensor")
+            .field("shape", &self.shape())
+            .field("managed", &self.0)
+            .finish()
     }
 }
 

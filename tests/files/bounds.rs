@@ -5,9 +5,7 @@ use std::fs;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use feedwater::{
-    Engine, EngineOptions, ErrorKind, FileContent, FileResult, PoolOptions, read_files, stat_files,
-};
+use feedwater::{Engine, EngineOptions, ErrorKind, PoolOptions, read_files, stat_files};
 
 use super::support::*;
 

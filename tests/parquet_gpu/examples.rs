@@ -49,7 +49,7 @@ fn what_others_can_take_is_shown() {
         "lists: by the GPU\n",
         "batch 0: 100 rows\n",
         "ids: 100 of Int64, 0 nulls, 800 bytes on the device\n",
-        "as a tensor: DlTensor(0x",
+        "as a tensor: DlTensor { shape: [",
         "texts: 100 of Utf8, 17 nulls, ",
         "    offsets: 404 bytes at 0x",
         "words: 100 of Dictionary(Int32, Utf8), 0 nulls, 419 bytes on the device\n",

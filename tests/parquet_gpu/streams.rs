@@ -30,7 +30,7 @@ fn a_stream_gives_what_the_iterator_gives() {
             let host = batches.into_iter().map(|batch| batch.unwrap().to_host());
             let host: Vec<_> = host.map(Result::unwrap).collect();
             assert!(joined(&right.schema(), &host) == right);
-            let report = stream.batches().unwrap().report();
+            let report = stream.report().unwrap();
             assert_eq!(
                 (report.rows, report.batches, report.bytes),
                 (told.rows, told.batches, told.bytes)

@@ -156,6 +156,20 @@ impl fmt::Debug for DeviceBatches {
 type Starting = Pin<Box<dyn Future<Output = Result<DeviceBatches>> + Send>>;
 
 /// The batches of a scan to the memory of a GPU as a stream on any executor. See [`DeviceScan::stream`](super::DeviceScan::stream).
+///
+/// ```
+/// use futures::StreamExt;
+///
+/// # async fn take(path: &std::path::Path) -> feedwater::Result<()> {
+/// let gpu = feedwater::cuda::Device::open(0)?;
+/// let mut batches = feedwater::parquet::scan(feedwater::open(path)?).on_device(&gpu).stream();
+/// while let Some(batch) = batches.next().await {
+///     println!("{} rows", batch?.num_rows());
+/// }
+/// println!("{:?}", batches.report());
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "streams do nothing unless polled"]
 pub struct DeviceBatchStream {
     state: Streaming,
@@ -174,7 +188,12 @@ impl DeviceBatchStream {
         }
     }
 
-    /// The batches, once the scan has begun.
+    /// What has been done so far, and by whom, once the scan has begun.
+    pub fn report(&self) -> Option<DeviceScanReport> {
+        self.batches().map(DeviceBatches::report)
+    }
+
+    /// The batches, once the scan has begun: their schema and plan.
     pub fn batches(&self) -> Option<&DeviceBatches> {
         match &self.state {
             Streaming::Running(batches) => Some(batches),

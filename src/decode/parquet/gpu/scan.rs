@@ -61,7 +61,7 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
 /// Of [some rows](Scan::rows), the device gets the pages that have them, as the host would read and decode them, and copies the rows once
 /// they are decoded. A [predicate](Scan::filter) is evaluated by the host, which decodes its columns for that; then the device gets pages with
 /// rows that it is true for, also of these columns if they are wanted.
-#[must_use = "a scan does nothing before `batches` or `explain`"]
+#[must_use = "a scan does nothing before `batches`, `stream` or `explain`"]
 pub struct DeviceScan<R: Reader + ?Sized> {
     pub(super) scan: Scan<R>,
     gpu: Arc<Device>,

@@ -149,7 +149,8 @@ impl DeviceScan {
 
     /// Makes a feature, whose schema is a scalar of [`Binary`](crate::tfrecord::ValueType::Binary) that cannot be null, a dense
     /// tensor in place of a column: a cast of one to three dimensions for each example. What an example has there are exactly as
-    /// many elements as its shape has; else it is an error.
+    /// many elements as its shape has; else it is an error. The schema has to be [given](ExampleScan::schema), as an inferred feature can be
+    /// null. Of two for one feature, the last counts.
     pub fn tensor(mut self, feature: impl Into<Arc<str>>, row: Dense) -> Self {
         self.tensors.push((feature.into(), row));
         self
