@@ -1,5 +1,6 @@
 //! Every file of the corpus, by both executors.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -50,19 +51,23 @@ const WHOLE: &[&str] = &[
     "unknown-logical-type.parquet",
 ];
 
-/// The files of a folder that can be interpreted: all but one, which inflates past 2 GiB.
-fn files(folder: &str) -> Vec<(String, Bytes)> {
+/// The names of the files below a folder that can be interpreted: all but one, which inflates past 2 GiB.
+pub(crate) fn names(folder: &Path) -> Vec<String> {
     const TOO_LARGE: &[&str] = &["large_string_map.brotli.parquet"];
+    let mut names = corpus::files(folder);
+    names.retain(|name| !TOO_LARGE.contains(&name.as_str()));
+    names
+}
+
+fn files(folder: &str) -> Vec<(String, Bytes)> {
     let Some(folder) = corpus::folder(folder) else {
         return Vec::new();
     };
-    let mut names = corpus::files(&folder);
-    names.retain(|name| !TOO_LARGE.contains(&name.as_str()));
     let read = |name: String| {
         let file = std::fs::read(folder.join(&name)).unwrap();
         (name, file.into())
     };
-    names.into_iter().map(read).collect()
+    names(&folder).into_iter().map(read).collect()
 }
 
 #[test]

@@ -11,9 +11,11 @@ use parquet::file::properties::WriterProperties;
 
 use crate::cuda::{nothing_left, session};
 use crate::nested;
-use crate::programs::shown;
+use crate::programs::{run, shown};
 use crate::strings::strings;
+use crate::table::{Expected, FILES};
 use crate::tables::{Nulls, flat, other, written};
+use crate::{common, corpus};
 
 /// More rows than a batch of the host has, with values that nulls are written over.
 fn long() -> RecordBatch {
@@ -70,6 +72,48 @@ fn the_same_bytes_are_written() {
             "{said}"
         );
     }
+}
+
+/// Of real files, too, as their writers made pages, types and names; one that cannot be converted fails either way.
+#[test]
+fn the_same_bytes_are_written_of_the_corpus() {
+    // Of thousands of pages, which take the software device ten seconds each; `corpus` compares their arrays.
+    const SLOW: &[&str] = &[
+        "alltypes_tiny_pages.parquet",
+        "alltypes_tiny_pages_plain.parquet",
+        "overflow_i16_page_cnt.parquet",
+    ];
+    let Some(folder) = common::corpus::folder("parquet") else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let (mut same, mut by_gpu) = (0, 0);
+    for name in corpus::names(&folder) {
+        let (_, expected) = FILES.iter().find(|(file, _)| *file == name).unwrap();
+        if matches!(expected, Expected::Csv | Expected::Aside) || SLOW.contains(&name.as_str()) {
+            continue;
+        }
+        let input = folder.join(&name);
+        let by = |device: &str| {
+            let output = dir.path().join(device);
+            let args: [&Path; 4] = ["--device".as_ref(), device.as_ref(), &input, &output];
+            let ran = run("convert", &args);
+            let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+            let written = ran.status.success().then(|| std::fs::read(output).unwrap());
+            (written, said)
+        };
+        let ((host, host_said), (gpu, said)) = (by("cpu"), by("gpu"));
+        assert!(host == gpu, "{name}: {host_said}; {said}");
+        let is_malformed = matches!(expected, Expected::Malformed { .. });
+        assert_eq!(host.is_none(), is_malformed, "{name}: {host_said}");
+        same += u32::from(host.is_some());
+        by_gpu += u32::from(said.contains(" by the GPU, 0 by the host"));
+    }
+    eprintln!("{same} files, of {by_gpu} a column by the GPU alone");
+    assert!(
+        same > 50 && by_gpu > 30,
+        "{same} files, {by_gpu} by the GPU"
+    );
 }
 
 #[test]
