@@ -76,8 +76,12 @@ impl DeviceBatches {
         &self.plan
     }
 
-    /// What has been done so far, and by whom.
+    /// What has been done so far, and by whom. Empty in a child process.
     pub fn report(&self) -> DeviceScanReport {
+        if !self.generation.is_current() {
+            // A thread of the parent may hold its lock for ever here.
+            return DeviceScanReport::default();
+        }
         let (done, groups) = (&self.lanes.done, &self.lanes.groups);
         let names = groups.roots.iter().map(|root| &root.name);
         let (page_lists_walked, page_lists_known) = groups.lists.counts();
