@@ -35,8 +35,8 @@ and errors are the same, with file, record and offset. [`DeviceBatches::report`]
 | `SequenceExample`, and schemas with [views](ValueType::BinaryView) | | there are no kernels for them; columns are copied to the device |
 | a batch with a record that is corrupt, or not what the schema asks for | | its rows, and its error, are the answer |
 | a batch with more bytes in a column than offsets of 32 bits tell | | it becomes several |
-| a batch of less than 64 KiB that the host has, unless [`Processor::Gpu`](crate::Processor::Gpu) is asked for | | launches cost more; this figure was not measured |
-| a batch that is too large for the device's memory | half by half, in batches of their own | a single record for which there is no memory beside its columns; these are copied. Without memory for them it is [`OutOfMemory`](crate::ErrorKind::OutOfMemory) |
+| a batch of less than 64 KiB that the host has, unless `Processor::Gpu` is asked for | | launches cost more; this figure was not measured |
+| a batch that is too large for the device's memory | half by half, in batches of their own | a single record for which there is no memory beside its columns; these are copied. Without memory for them it is `OutOfMemory` |
 | GZIP and ZLIB | what they hold | inflating: there are no kernels for it |
 
 A batch takes the device's memory for its records, up to [`batch_bytes`](ExampleScan::batch_bytes) (32 MiB), and for its columns, about
