@@ -274,9 +274,11 @@ impl<'a> Bound<'a> {
 impl Drop for Bound<'_> {
     fn drop(&mut self) {
         if let Some(before) = self.before {
-            // Only a context that is gone by now can fail here, and then none is as good.
+            // Again, so that a call that fails leaves the thread with no context of ours. Only one that is gone by now fails each time, and
+            // then none is as good.
             // SAFETY: it was current on this thread before, or is null.
-            let _ = unsafe { self.context.driver.cuCtxSetCurrent(before) };
+            let back = || unsafe { self.context.driver.cuCtxSetCurrent(before) };
+            let _ = (0..3).any(|_| back().is_ok());
         }
     }
 }

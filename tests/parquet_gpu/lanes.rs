@@ -9,6 +9,7 @@ use feedwater::cuda::{Device, DeviceOptions};
 use feedwater::parquet::scan;
 use feedwater::{Batch, MemoryReader, Pending, Processor, ReadInto, Reader, Result, Source};
 
+use crate::common::alone::alone;
 use crate::cuda::{STREAMS, is_software, nothing_left, session};
 use crate::faults::file;
 use crate::support::{by_host, joined, on_device, whole};
@@ -106,6 +107,12 @@ impl Reader for Looking {
 /// Threads that decoded for the device do so for others afterwards, whose readers may use CUDA in their own way.
 #[test]
 fn threads_leave_no_context_behind() {
+    alone("lanes::threads_alone");
+}
+
+#[test]
+#[ignore = "run by `threads_leave_no_context_behind`, in a process whose threads no other test has"]
+fn threads_alone() {
     let file = file();
     let session = session("eager");
     let mut looks = 0;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use bytes::Bytes;
 use feedwater::cuda::{Device, DeviceOptions};
 use feedwater::parquet::scan;
@@ -71,8 +71,11 @@ fn batches_are_halved_until_they_fit() {
             assert!(some.len() > 2, "{processor:?}: {some:?}");
         }
         // Not even one row.
-        let capped = DeviceOptions::default().chunk(256);
-        let gpu = capped.memory(512).open(0).unwrap();
+        let long: ArrayRef = Arc::new(StringArray::from_iter_values(["long ".repeat(10_000)]));
+        let long = RecordBatch::try_from_iter([("long", long)]).unwrap();
+        let file = written(&long, WriterProperties::builder().build());
+        let capped = DeviceOptions::default().chunk(4 << 10);
+        let gpu = capped.memory(20 << 10).open(0).unwrap();
         let error = parts(&gpu, &file, Processor::Cpu, 1 << 30).unwrap_err();
         let kind = error.kind();
         assert!(matches!(kind, ErrorKind::OutOfMemory { .. }), "{error}");
