@@ -6,6 +6,7 @@ use super::device::Device;
 use super::launch::{Words, Work};
 use super::modules::Family;
 use super::scan;
+use super::stream::Stream;
 use crate::buffer::DeviceBytes;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -43,16 +44,23 @@ impl Device {
     /// The records that follow each other from the first byte of `window` on, each with the right checksum of its length; of the last
     /// one the end may be outside. Where there is no such record any more, they end.
     ///
-    /// `left`: bytes of the file from there on; `most`: of a record's data. Both bound what a length can be. Waits for the result.
+    /// `left`: bytes of the file from there on; `most`: of a record's data. Both bound what a length can be. Waits for the result, which is
+    /// found in `stream`.
     /// Takes 272 bytes of the device's memory for each 4 KiB of the window, and 24 for each place that looks like a record; where records
     /// hold what looks like records, 72.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] for bytes of another device, or that do not begin at a multiple of 4; [`ErrorKind::OutOfMemory`],
     /// [`ErrorKind::Cuda`], [`ErrorKind::DeviceLost`], [`ErrorKind::Forked`].
-    pub(crate) fn frames(&self, window: &DeviceBytes, left: u64, most: u64) -> Result<Vec<Frame>> {
+    pub(crate) fn frames(
+        &self,
+        stream: &Stream,
+        window: &DeviceBytes,
+        left: u64,
+        most: u64,
+    ) -> Result<Vec<Frame>> {
         let len = window.len() as u64;
-        let mut work = Work::new(self);
+        let mut work = Work::in_stream(self, stream);
         let base = work.reads(window)?;
         if !base.is_multiple_of(4) {
             let what = "a window that does not begin at a multiple of 4 bytes";

@@ -13,9 +13,9 @@ use super::output::{DeviceExamples, FeatureTensor};
 use super::plan::Plan;
 use super::report::DeviceReport;
 use super::rewrite::Rewriter;
-use crate::cuda::Device;
 use crate::cuda::example::{Batch, Outcome, Record};
 use crate::cuda::frames::Frame;
+use crate::cuda::{Device, Stream};
 use crate::decode::device::{DeviceArray, DeviceBatch, Processor};
 use crate::decode::tfrecord::ExampleDecoder;
 use crate::decode::tfrecord::example::decoder::format_name;
@@ -44,6 +44,8 @@ const LEAST: u64 = 64 << 10;
 /// Decodes batch after batch.
 pub(super) struct Decoder {
     gpu: Arc<Device>,
+    /// That of the scan.
+    stream: Stream,
     plan: Plan,
     host: ExampleDecoder,
     rewriter: Option<Rewriter>,
@@ -63,7 +65,7 @@ enum Tried {
 
 impl Decoder {
     pub(super) fn new(
-        gpu: &Arc<Device>,
+        (gpu, stream): (&Arc<Device>, Stream),
         schema: &ExampleSchema,
         plan: Plan,
         names: Arc<[Arc<str>]>,
@@ -79,6 +81,7 @@ impl Decoder {
         };
         Ok(Decoder {
             gpu: gpu.clone(),
+            stream,
             plan,
             host: ExampleDecoder::new(schema)?,
             rewriter: Rewriter::new(schema),
@@ -160,7 +163,7 @@ impl Decoder {
     }
 
     fn by_kernels(&mut self, taken: &Taken) -> Result<Tried> {
-        let framed = taken.framed.on_device(&self.gpu)?;
+        let framed = taken.framed.on_device(&self.gpu, &self.stream)?;
         let records = taken.rows.iter().map(|row| Record::Framed(row.frame));
         let mut records: Vec<_> = records.collect();
         let mut batch = Batch {
@@ -169,13 +172,14 @@ impl Decoder {
             records: &records,
             check: taken.check,
         };
-        let mut outcome = self.gpu.examples(&self.plan.kernels, &batch)?;
+        let (gpu, plan) = (&self.gpu, &self.plan.kernels);
+        let mut outcome = gpu.examples(&self.stream, plan, &batch)?;
         let bytes;
         if let Outcome::Odd(odd) = &outcome {
             let Some((rewritten, frames)) = self.rewrite(taken, odd)? else {
                 return Ok(Tried::Not("a record is not what is asked for".into()));
             };
-            bytes = self.gpu.upload_joined(&[&rewritten])?;
+            bytes = self.gpu.upload_joined(&self.stream, &[&rewritten])?;
             for (number, frame) in odd.iter().zip(frames) {
                 if let Some(record) = records.get_mut(*number as usize) {
                     *record = Record::Rewritten(frame);
@@ -188,7 +192,8 @@ impl Decoder {
                 check: None,
             };
             let count = odd.len() as u64;
-            outcome = self.gpu.examples(&self.plan.kernels, &batch)?;
+            let (gpu, plan) = (&self.gpu, &self.plan.kernels);
+            outcome = gpu.examples(&self.stream, plan, &batch)?;
             if matches!(outcome, Outcome::Done(_)) {
                 self.report.rewritten += count;
             }
@@ -207,7 +212,8 @@ impl Decoder {
 
     /// Odd records in the usual form; `None` if one is refused.
     fn rewrite(&mut self, taken: &Taken, odd: &[u64]) -> Result<Option<(Vec<u8>, Vec<Frame>)>> {
-        let (parts, begin) = taken.framed.on_host(&self.gpu, &taken.rows)?;
+        let framed = &taken.framed;
+        let (parts, begin) = framed.on_host(&self.gpu, &self.stream, &taken.rows)?;
         let rows = odd
             .iter()
             .filter_map(|number| taken.rows.get(*number as usize));
@@ -224,7 +230,8 @@ impl Decoder {
 
     /// As the host does it, copied to the device.
     fn by_host(&mut self, taken: &Taken, why: Cow<'static, str>) -> Result<Done> {
-        let (parts, begin) = taken.framed.on_host(&self.gpu, &taken.rows)?;
+        let framed = &taken.framed;
+        let (parts, begin) = framed.on_host(&self.gpu, &self.stream, &taken.rows)?;
         let (mut batches, mut error, mut rows) = (Vec::new(), None, Vec::new());
         'records: for (row, framed) in frames_of(&parts, begin, taken.rows.iter().copied()) {
             let data = match data_of(&row, framed, taken.check) {
@@ -316,14 +323,14 @@ impl Decoder {
     /// The columns and tensors of a batch of the host.
     fn upload(&self, batch: &RecordBatch) -> Result<DeviceExamples> {
         if !self.plan.has_tensors() {
-            let columns = DeviceBatch::upload(&self.gpu, self.gpu.own(), batch)?;
+            let columns = DeviceBatch::upload(&self.gpu, &self.stream, batch)?;
             return Ok(DeviceExamples::new(columns, Vec::new()));
         }
         let (mut columns, mut tensors) = (Vec::new(), Vec::new());
         for (at, column) in batch.columns().iter().enumerate() {
             // One by one: a tensor takes the place of each.
             let column = std::slice::from_ref(column);
-            let mut array = DeviceArray::upload_all(&self.gpu, self.gpu.own(), column)?;
+            let mut array = DeviceArray::upload_all(&self.gpu, &self.stream, column)?;
             let Some(array) = array.pop() else { continue };
             let (Some(dense), Some(name)) = (self.plan.tensor(at), self.plan.name(at)) else {
                 columns.push(array);
@@ -332,7 +339,8 @@ impl Decoder {
             let rows = batch.num_rows();
             let source = array.buffers().last();
             let source = source.ok_or_else(|| Error::new(ErrorKind::Abandoned))?;
-            let bytes = self.gpu.dense(&dense.repeated(rows as u64), source)?;
+            let all = dense.repeated(rows as u64);
+            let bytes = self.gpu.dense_in(&self.stream, &all, source)?;
             tensors.push(FeatureTensor::new(name, dense, rows, bytes)?);
         }
         let columns = DeviceBatch::new(self.plan.schema().clone(), batch.num_rows(), columns);

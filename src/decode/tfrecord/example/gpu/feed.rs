@@ -8,9 +8,9 @@ use bytes::Bytes;
 use super::ahead::Wanted;
 use super::report::DeviceReport;
 use crate::buffer::DeviceBytes;
-use crate::cuda::Device;
 use crate::cuda::example::Check;
 use crate::cuda::frames::Frame;
+use crate::cuda::{Device, Stream};
 use crate::decode::tfrecord::example::pull::Pull;
 use crate::error::{Error, ErrorKind, RecordCheck, Result};
 use crate::format::tfrecord::frame::{self, FOOTER, HEADER, OVERHEAD};
@@ -132,18 +132,23 @@ impl Framed {
     }
 
     /// They, on the device.
-    pub(super) fn on_device(&self, gpu: &Device) -> Result<DeviceBytes> {
+    pub(super) fn on_device(&self, gpu: &Device, stream: &Stream) -> Result<DeviceBytes> {
         match self {
             Framed::Device(bytes) => Ok(bytes.clone()),
             Framed::Host(parts) => {
                 let parts: Vec<&[u8]> = parts.iter().map(|part| &part[..]).collect();
-                gpu.upload_joined(&parts)
+                gpu.upload_joined(stream, &parts)
             }
         }
     }
 
     /// Those of `rows`, on the host: parts one behind the other, and where the first begins in the bytes of the batch.
-    pub(super) fn on_host(&self, gpu: &Device, rows: &[Row]) -> Result<(Vec<Bytes>, u64)> {
+    pub(super) fn on_host(
+        &self,
+        gpu: &Device,
+        stream: &Stream,
+        rows: &[Row],
+    ) -> Result<(Vec<Bytes>, u64)> {
         match self {
             Framed::Host(parts) => Ok((parts.clone(), 0)),
             Framed::Device(bytes) => {
@@ -152,7 +157,7 @@ impl Framed {
                 };
                 let begin = first.frame.data - HEADER as u64;
                 let part = bytes.slice(begin as usize..last.frame.end() as usize);
-                Ok((vec![gpu.to_host(&part)?.into()], begin))
+                Ok((vec![gpu.to_host_in(stream, &part)?.into()], begin))
             }
         }
     }
