@@ -29,6 +29,42 @@ pub(super) struct Done {
     pub(super) error: Option<Error>,
 }
 
+impl Done {
+    /// With the first of `parts`, one behind the other, up to one that there cannot be; an error if that is the first of them.
+    fn of_parts(parts: impl IntoIterator<Item = Result<DeviceExamples>>) -> Result<Self> {
+        let mut done = Done::default();
+        for part in parts {
+            match part {
+                Ok(part) => done.batches.push_back(part),
+                Err(error) if done.batches.is_empty() => return Err(error),
+                Err(error) => {
+                    done.error = Some(error);
+                    break;
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// With what comes behind the records that it is of. Where some are there, and there was no memory for the others, these are left in `rest`
+    /// to be decoded by themselves.
+    fn before(mut self, mut taken: Taken, rest: &mut Vec<Taken>) -> Self {
+        if self.error.as_ref().is_some_and(is_short) {
+            let rows = self.batches.iter().map(DeviceExamples::num_rows).sum();
+            match taken.split_at(rows) {
+                Ok((_, others)) => {
+                    rest.push(others);
+                    self.error = None;
+                    return self;
+                }
+                Err(all) => taken = all,
+            }
+        }
+        self.error = self.error.or(taken.error);
+        self
+    }
+}
+
 impl From<Error> for Done {
     fn from(error: Error) -> Self {
         Done {
@@ -135,11 +171,7 @@ impl Decoder {
                 }
             };
         };
-        let mut done = rows.unwrap_or_else(Done::from);
-        if done.error.is_none() {
-            done.error = taken.error;
-        }
-        done
+        rows.unwrap_or_else(Done::from).before(taken, rest)
     }
 
     fn rows(&mut self, taken: &Taken) -> Result<Done> {
@@ -256,29 +288,25 @@ impl Decoder {
         if self.host.rows() > 0 {
             batches.push((self.host.finish()?, rows));
         }
-        let mut done = Done {
-            batches: VecDeque::new(),
-            error,
-        };
+        let mut parts = Vec::with_capacity(batches.len());
         for (batch, rows) in batches {
-            let short = self.first_of_other_length(&batch);
-            let batch = match short {
-                Some((row, _)) => batch.slice(0, row),
-                None => batch,
+            let Some((at, wrong)) = self.first_of_other_length(&batch) else {
+                parts.push(batch);
+                continue;
             };
-            if batch.num_rows() > 0 {
-                done.batches.push_back(self.upload(&batch)?);
-                self.report.on_host(batch.num_rows(), why.clone());
-            }
-            if let Some((at, error)) = short {
-                let row = rows.get(at);
-                done.error = row.map(|row| {
-                    let error = error(row.number);
-                    self.named(row, error.at(row.range()))
-                });
-                break;
-            }
+            parts.push(batch.slice(0, at));
+            error = rows.get(at).map(|row| {
+                let wrong = wrong(row.number);
+                self.named(row, wrong.at(row.range()))
+            });
+            break;
         }
+        parts.retain(|part| part.num_rows() > 0);
+        let mut done = Done::of_parts(parts.iter().map(|part| self.upload(part)))?;
+        for part in &done.batches {
+            self.report.on_host(part.num_rows(), why.clone());
+        }
+        done.error = done.error.or(error);
         Ok(done)
     }
 
@@ -351,4 +379,67 @@ impl Decoder {
 /// Whether the column of a feature points into what was read.
 fn are_views(feature: &Feature) -> bool {
     matches!(feature.values, ValueType::BinaryView | ValueType::Utf8View)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_schema::Schema;
+
+    use super::super::feed::tests::taken;
+    use super::*;
+
+    /// Parts of so many rows, each an error where that is said.
+    fn parts(of: &[std::result::Result<usize, ErrorKind>]) -> Result<Done> {
+        let part = |part: &std::result::Result<usize, ErrorKind>| match part {
+            Ok(rows) => {
+                let columns = DeviceBatch::new(Arc::new(Schema::empty()), *rows, Vec::new());
+                Ok(DeviceExamples::new(columns, Vec::new()))
+            }
+            Err(kind) => Err(Error::new(kind.clone())),
+        };
+        Done::of_parts(of.iter().map(part))
+    }
+
+    const SHORT: ErrorKind = ErrorKind::OutOfMemory { wanted: 9, cap: 8 };
+
+    fn rows_of(done: &Done) -> Vec<usize> {
+        done.batches.iter().map(DeviceExamples::num_rows).collect()
+    }
+
+    #[test]
+    fn parts_before_one_that_fails_are_delivered() {
+        let done = parts(&[Ok(2), Ok(1), Err(ErrorKind::Forked), Ok(2)]).unwrap();
+        let mut rest = Vec::new();
+        let done = done.before(taken(&[&[1, 2, 3, 4, 5]]), &mut rest);
+        assert_eq!(rows_of(&done), [2, 1]);
+        assert!(matches!(done.error.unwrap().kind(), ErrorKind::Forked));
+        assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn what_there_was_no_memory_for_behind_other_parts_is_left_for_the_next_turn() {
+        let done = parts(&[Ok(2), Ok(1), Err(SHORT)]).unwrap();
+        let mut rest = Vec::new();
+        let done = done.before(taken(&[&[1, 2], &[3, 4, 5]]), &mut rest);
+        assert_eq!(rows_of(&done), [2, 1]);
+        assert!(done.error.is_none());
+        let others = rest.pop().unwrap();
+        let numbers: Vec<_> = others.rows.iter().map(|row| row.number).collect();
+        assert_eq!((numbers, rest.len()), (vec![3, 4], 0));
+        // What comes behind all of them comes behind these.
+        assert!(others.last && others.error.is_some());
+        // The first of them fails as a whole, to be halved.
+        assert!(is_short(&parts(&[Err(SHORT), Ok(1)]).err().unwrap()));
+        assert!(is_short(&parts(&[Err(SHORT)]).err().unwrap()));
+    }
+
+    #[test]
+    fn what_comes_behind_records_comes_behind_all_of_their_parts() {
+        let mut rest = Vec::new();
+        let done = parts(&[Ok(2), Ok(3)]).unwrap();
+        let done = done.before(taken(&[&[1, 2, 3, 4, 5]]), &mut rest);
+        assert_eq!(rows_of(&done), [2, 3]);
+        assert!(matches!(done.error.unwrap().kind(), ErrorKind::Abandoned));
+        assert!(rest.is_empty());
+    }
 }

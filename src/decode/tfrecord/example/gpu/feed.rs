@@ -50,13 +50,18 @@ impl Taken {
     }
 
     /// The first half of them, and the second with what comes behind; as they are if there is no more than one.
-    pub(super) fn halves(mut self) -> Result<(Taken, Taken), Taken> {
+    pub(super) fn halves(self) -> Result<(Taken, Taken), Taken> {
         let middle = self.rows.len() / 2;
-        let cut = match self.rows.get(middle) {
-            Some(row) if middle > 0 => row.frame.data - HEADER as u64,
+        self.split_at(middle)
+    }
+
+    /// The first so many of them, and the others with what comes behind; as they are if one of both would have none.
+    pub(super) fn split_at(mut self, count: usize) -> Result<(Taken, Taken), Taken> {
+        let cut = match self.rows.get(count) {
+            Some(row) if count > 0 => row.frame.data - HEADER as u64,
             _ => return Err(self),
         };
-        let mut rows = self.rows.split_off(middle);
+        let mut rows = self.rows.split_off(count);
         let (first, second, moved) = self.framed.split_at(cut);
         for row in &mut rows {
             row.frame.data -= moved;
@@ -313,11 +318,11 @@ fn span(frames: &Frames, range: &Range<usize>) -> Option<Range<usize>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// Records of these lengths, so many in each part, all bytes of each its number.
-    fn taken(parts: &[&[u64]]) -> Taken {
+    pub(in super::super) fn taken(parts: &[&[u64]]) -> Taken {
         let (mut rows, mut blocks, mut at) = (Vec::new(), Vec::new(), 0);
         for part in parts {
             let mut block = Vec::new();
