@@ -10,7 +10,7 @@ use arrow_array::cast::AsArray;
 use super::ahead::Wanted;
 use super::feed::{Row, Taken, corrupt, data_of, frames_of, is_short};
 use super::output::{DeviceExamples, FeatureTensor};
-use super::plan::Plan;
+use super::plan::{Plan, of_tensor};
 use super::report::DeviceReport;
 use super::rewrite::Rewriter;
 use crate::cuda::example::{Batch, Outcome, Record};
@@ -368,7 +368,8 @@ impl Decoder {
             let source = array.buffers().last();
             let source = source.ok_or_else(|| Error::new(ErrorKind::Abandoned))?;
             let all = dense.repeated(rows as u64);
-            let bytes = self.gpu.dense_in(&self.stream, &all, source)?;
+            let bytes = self.gpu.dense_in(&self.stream, &all, source);
+            let bytes = bytes.map_err(|error| of_tensor(name, error))?;
             tensors.push(FeatureTensor::new(name, dense, rows, bytes)?);
         }
         let columns = DeviceBatch::new(self.plan.schema().clone(), batch.num_rows(), columns);

@@ -194,7 +194,7 @@ impl DeviceScan {
         self.scan.check()?;
         if self.window == 0 {
             return Err(invalid(
-                "windows of no bytes",
+                "windows of no bytes: `window_bytes` has to be at least 1",
             ));
         }
         let schema = match self.scan.schema.take() {
