@@ -30,15 +30,15 @@ impl Device {
         written.collect()
     }
 
-    /// One copy of these bytes, one part behind the other. By way of the pinned ring; waits for it.
+    /// One copy of these bytes, one part behind the other. By way of the pinned ring, in `stream`; waits for it.
     ///
     /// # Errors
     /// As [`upload_all`](Self::upload_all).
     #[cfg_attr(not(feature = "tfrecord"), allow(dead_code))]
-    pub(crate) fn upload_joined(&self, parts: &[&[u8]]) -> Result<DeviceBytes> {
-        let output = self.output(parts.iter().map(|part| part.len()).sum())?;
-        let mut work = Work::new(self);
-        // SAFETY: the output has as many bytes, is new, and outlives the work.
+    pub(crate) fn upload_joined(&self, stream: &Stream, parts: &[&[u8]]) -> Result<DeviceBytes> {
+        let mut work = Work::in_stream(self, stream);
+        let output = work.output(parts.iter().map(|part| part.len()).sum())?;
+        // SAFETY: the output has as many bytes, is new, and goes back in the order of the work.
         unsafe { work.stage(parts, output.address())? };
         work.wait()?;
         drop(work);

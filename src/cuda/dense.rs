@@ -4,6 +4,7 @@
 use super::device::Device;
 use super::launch::{Words, Work};
 use super::modules::Family;
+use super::stream::Stream;
 use crate::buffer::DeviceBytes;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -431,10 +432,20 @@ impl Device {
     /// the bytes; [`ErrorKind::Unsupported`] for bytes of another device, or that are not aligned to their elements;
     /// [`ErrorKind::OutOfMemory`], [`ErrorKind::Cuda`], [`ErrorKind::DeviceLost`], [`ErrorKind::Forked`].
     pub fn dense(&self, tensor: &Dense, bytes: &DeviceBytes) -> Result<DeviceBytes> {
+        self.dense_in(self.own(), tensor, bytes)
+    }
+
+    /// The same in another stream.
+    pub(crate) fn dense_in(
+        &self,
+        stream: &Stream,
+        tensor: &Dense,
+        bytes: &DeviceBytes,
+    ) -> Result<DeviceBytes> {
         let plan = tensor.plan(bytes)?;
-        let mut work = Work::new(self);
+        let mut work = Work::in_stream(self, stream);
         let source = work.reads(bytes)?;
-        let made = self.output(plan.output)?;
+        let made = work.output(plan.output)?;
         if plan.count > 0 {
             let output = made.address();
             let rows = match &tensor.rows {

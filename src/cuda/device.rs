@@ -350,6 +350,11 @@ impl Device {
     /// [`ErrorKind::Unsupported`] for bytes of another device, [`ErrorKind::OutOfMemory`] if the host has no room,
     /// [`ErrorKind::Cuda`], [`ErrorKind::DeviceLost`], [`ErrorKind::Forked`].
     pub fn to_host(&self, bytes: &DeviceBytes) -> Result<Vec<u8>> {
+        self.to_host_in(&self.own, bytes)
+    }
+
+    /// The same in another stream.
+    pub(crate) fn to_host_in(&self, stream: &Stream, bytes: &DeviceBytes) -> Result<Vec<u8>> {
         self.must_be_here(bytes.place())?;
         let len = bytes.len();
         let mut copy: Vec<u8> = Vec::new();
@@ -358,7 +363,6 @@ impl Device {
         if len == 0 {
             return Ok(copy);
         }
-        let stream = &self.own;
         if let Some(buffer) = bytes.memory().as_any().downcast_ref::<DeviceBuffer>() {
             buffer.ready_in(stream)?;
         }

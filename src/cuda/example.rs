@@ -9,6 +9,7 @@ use super::frames::{self, Frame, bytes_of};
 use super::launch::{Output, Words, Work};
 use super::modules::Family;
 use super::scan;
+use super::stream::Stream;
 use crate::buffer::DeviceBytes;
 use crate::error::Result;
 
@@ -242,8 +243,8 @@ struct Rows {
 }
 
 impl Device {
-    /// The columns of a batch of at least one record. Waits for them, and once before, for how many values each has; once more if records
-    /// are odd.
+    /// The columns of a batch of at least one record, made in `stream`. Waits for them, and once before, for how many values each has; once
+    /// more if records are odd.
     ///
     /// Takes 16 bytes of the device's memory for each feature of each record, 32 for each that varies in number or length, and what
     /// the columns have.
@@ -251,10 +252,15 @@ impl Device {
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) for bytes of another device, [`OutOfMemory`](crate::ErrorKind::OutOfMemory),
     /// [`Cuda`](crate::ErrorKind::Cuda), [`DeviceLost`](crate::ErrorKind::DeviceLost), [`Forked`](crate::ErrorKind::Forked).
-    pub(crate) fn examples(&self, plan: &Plan, batch: &Batch<'_>) -> Result<Outcome> {
+    pub(crate) fn examples(
+        &self,
+        stream: &Stream,
+        plan: &Plan,
+        batch: &Batch<'_>,
+    ) -> Result<Outcome> {
         // Before the work, as that may still go on when this returns with an error.
         let mut made: Vec<Making> = Vec::new();
-        let mut work = Work::new(self);
+        let mut work = Work::in_stream(self, stream);
         let framed = work.reads(batch.framed)?;
         let rewritten = match batch.rewritten {
             Some(bytes) => work.reads(bytes)?,
@@ -334,7 +340,7 @@ impl Device {
             if !plan.large && values.max(bytes) > i32::MAX as u64 {
                 return Ok(Outcome::Full);
             }
-            let making = self.make(&mut work, plan, feature, count, (values, bytes, *nulls));
+            let making = make(&mut work, plan, feature, count, (values, bytes, *nulls));
             made.push(making?);
         }
         let described = work.upload(lists(&made)?)?;
@@ -372,41 +378,44 @@ impl Device {
         });
         columns.collect::<Result<_>>().map(Outcome::Done)
     }
+}
 
-    /// Room for the column of a feature that has so many values, bytes and nulls.
-    fn make(
-        &self,
-        work: &mut Work<'_>,
-        plan: &Plan,
-        feature: &Feature,
-        records: u64,
-        (values, bytes, nulls): (u64, u64, u64),
-    ) -> Result<Making> {
-        let output = |count: u64, each: u64| self.output(bytes_of(count, each as usize)?);
-        let offsets = |count: u64| output(count.saturating_add(1), plan.offset());
-        let mut making = Making {
-            count: values,
-            bytes,
-            nulls,
-            ..Making::default()
-        };
-        if feature.count.is_none() {
-            making.offsets = Some(offsets(records)?);
-        }
-        if nulls > 0 {
-            making.validity = Some(output(records.div_ceil(LANES), 4)?);
-        }
-        match (&feature.tensor, feature.values.are_bytes()) {
-            (Some(tensor), _) => making.values = Some(output(values, tensor.row_bytes())?),
-            (None, true) => making.values = Some(output(bytes, 1)?),
-            (None, false) => making.values = Some(output(values, feature.values.width())?),
-        }
-        if feature.values.are_bytes() {
-            making.addresses = work.scratch(bytes_of(values, 8)?)?;
-            making.ends = Some(offsets(values)?);
-        }
-        Ok(making)
+/// Room for the column of a feature that has so many values, bytes and nulls.
+fn make(
+    work: &mut Work<'_>,
+    plan: &Plan,
+    feature: &Feature,
+    records: u64,
+    (values, bytes, nulls): (u64, u64, u64),
+) -> Result<Making> {
+    let addresses = match feature.values.are_bytes() {
+        true => work.scratch(bytes_of(values, 8)?)?,
+        false => 0,
+    };
+    let output = |count: u64, each: u64| work.output(bytes_of(count, each as usize)?);
+    let offsets = |count: u64| output(count.saturating_add(1), plan.offset());
+    let mut making = Making {
+        count: values,
+        bytes,
+        nulls,
+        addresses,
+        ..Making::default()
+    };
+    if feature.count.is_none() {
+        making.offsets = Some(offsets(records)?);
     }
+    if nulls > 0 {
+        making.validity = Some(output(records.div_ceil(LANES), 4)?);
+    }
+    match (&feature.tensor, feature.values.are_bytes()) {
+        (Some(tensor), _) => making.values = Some(output(values, tensor.row_bytes())?),
+        (None, true) => making.values = Some(output(bytes, 1)?),
+        (None, false) => making.values = Some(output(values, feature.values.width())?),
+    }
+    if feature.values.are_bytes() {
+        making.ends = Some(offsets(values)?);
+    }
+    Ok(making)
 }
 
 /// Which rows of the sums the features have, and how many there are.

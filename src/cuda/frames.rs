@@ -6,6 +6,7 @@ use super::device::Device;
 use super::launch::{Words, Work};
 use super::modules::Family;
 use super::scan;
+use super::stream::Stream;
 use crate::buffer::DeviceBytes;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -14,7 +15,9 @@ pub(super) const FRAMES: Family = Family::new("frames", include_str!("kernels/fr
 
 /// As in `kernels/frames.cu`.
 const BLOCK: u32 = 128;
-const TILE: u64 = 512;
+const LANES: u64 = 32;
+const TILE: u64 = 4096;
+const ROOM: usize = 128;
 const HEADER: u64 = 12;
 const FOOTER: u64 = 4;
 /// Bytes of a `Record` (`kernels/records.cuh`), and of a `Piece` (`kernels/pieces.cuh`).
@@ -41,15 +44,23 @@ impl Device {
     /// The records that follow each other from the first byte of `window` on, each with the right checksum of its length; of the last
     /// one the end may be outside. Where there is no such record any more, they end.
     ///
-    /// `left`: bytes of the file from there on; `most`: of a record's data. Both bound what a length can be. Waits for the result.
-    /// Takes 8 bytes of the device's memory for each 512 of the window, and some ten for each place that looks like a record.
+    /// `left`: bytes of the file from there on; `most`: of a record's data. Both bound what a length can be. Waits for the result, which is
+    /// found in `stream`.
+    /// Takes 272 bytes of the device's memory for each 4 KiB of the window, and 24 for each place that looks like a record; where records
+    /// hold what looks like records, 72.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] for bytes of another device, or that do not begin at a multiple of 4; [`ErrorKind::OutOfMemory`],
     /// [`ErrorKind::Cuda`], [`ErrorKind::DeviceLost`], [`ErrorKind::Forked`].
-    pub(crate) fn frames(&self, window: &DeviceBytes, left: u64, most: u64) -> Result<Vec<Frame>> {
+    pub(crate) fn frames(
+        &self,
+        stream: &Stream,
+        window: &DeviceBytes,
+        left: u64,
+        most: u64,
+    ) -> Result<Vec<Frame>> {
         let len = window.len() as u64;
-        let mut work = Work::new(self);
+        let mut work = Work::in_stream(self, stream);
         let base = work.reads(window)?;
         if !base.is_multiple_of(4) {
             let what = "a window that does not begin at a multiple of 4 bytes";
@@ -60,15 +71,17 @@ impl Device {
         }
         let tiles = len.div_ceil(TILE);
         let counts = work.scratch(tiles as usize * 8)?;
+        let places = work.scratch(bytes_of(tiles, ROOM * 2)?)?;
         let job = |firsts: u64, candidates: u64, room: u64| {
             let mut job = Words::default();
             job.u64(base).u64(len).u64(left.max(len)).u64(most);
-            job.u64(counts).u64(firsts).u64(candidates).u64(room);
+            job.u64(counts).u64(places);
+            job.u64(firsts).u64(candidates).u64(room);
             job
         };
         let threads = tiles * u64::from(BLOCK);
         // SAFETY: the job is a `FindJob`: `len` bytes from `base`, a multiple of 4, on, which the caller holds until this returns,
-        // and a count for each tile.
+        // and a count and `ROOM` places for each tile.
         unsafe { work.launch(FRAMES, "frames_count", BLOCK, threads, job(0, 0, 0))? };
         // SAFETY: as many counts as there are tiles.
         let firsts = unsafe { scan::rows(&mut work, counts, 1, tiles)? };
@@ -82,8 +95,8 @@ impl Device {
         let jump = work.scratch(bytes_of(count, 8)?)?;
         let odd = work.filled(8, 0)?;
         let find = job(firsts, candidates, count);
-        // SAFETY: as above, with a place for each candidate.
-        unsafe { work.launch(FRAMES, "frames_find", BLOCK, threads, find)? };
+        // SAFETY: as above, with the places and the sums that the kernels before have written, and room for each candidate.
+        unsafe { work.launch(FRAMES, "frames_find", BLOCK, tiles * LANES, find)? };
         let mut link = Words::default();
         link.u64(candidates).u64(count).u64(jump).u64(odd);
         // SAFETY: the job is a `LinkJob`: `count` candidates, which the kernel before has written, and a place for each.

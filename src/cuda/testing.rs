@@ -136,7 +136,7 @@ impl Kernels for Device {
 /// # Errors
 /// As there.
 pub fn frames(gpu: &Device, window: &DeviceBytes, left: u64, most: u64) -> Result<Vec<(u64, u64)>> {
-    let frames = gpu.frames(window, left, most)?;
+    let frames = gpu.frames(gpu.own(), window, left, most)?;
     Ok(frames
         .iter()
         .map(|Frame { data, len }| (*data, *len))

@@ -3,11 +3,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use feedwater::cuda::{Device, DeviceOptions};
 use feedwater::tfrecord::{Boundaries, DeviceScan, Index, RecordOptions, examples};
 use feedwater::{Error, ErrorKind, Processor};
+use futures::{Stream, StreamExt};
 use software_cuda_preload::Session;
 
 use crate::beside::*;
@@ -98,6 +100,30 @@ fn the_second_batch_is_begun_before_the_first_is_taken_and_no_more_than_may_be()
             }
             assert!(batches.next().is_none());
             begun(&session, 7);
+        }
+        nothing_left(&session);
+    }
+}
+
+/// A stream has one ahead at least, and no more than it may.
+#[test]
+fn a_stream_begins_when_it_is_polled_and_is_as_far_ahead() {
+    if !is_software(&session("eager")) {
+        return;
+    }
+    let file = file(&records(70));
+    for ahead in [0, 1, 3] {
+        let session = session("lazy");
+        {
+            let gpu = Device::open(0).unwrap();
+            let mut stream = scan(&gpu, &file, ahead).stream();
+            begun(&session, 0);
+            for taken in 1..=7 {
+                let batch = futures::executor::block_on(stream.next());
+                assert_eq!(batch.unwrap().unwrap().num_rows(), 10);
+                begun(&session, (taken + ahead.max(1) as u64).min(7));
+            }
+            assert!(futures::executor::block_on(stream.next()).is_none());
         }
         nothing_left(&session);
     }
@@ -195,20 +221,32 @@ fn in_a_child_alone() {
         let file = file(&all);
         let mut batches = scan(&gpu, &file, 2).batches().unwrap();
         assert!(batches.next().unwrap().is_ok());
+        let mut stream = scan(&gpu, &file, 2).stream();
+        assert!(futures::executor::block_on(stream.next()).unwrap().is_ok());
         // SAFETY: the child runs on the only thread it has, touches no lock but those of the code under test and of the allocator (which
         // glibc makes usable again in a child), and leaves through `_exit` in any case.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let checks = AssertUnwindSafe(|| {
-                let forked = batches.next().is_some_and(|batch| {
-                    batch.is_err_and(|error| {
-                        matches!(error.kind(), ErrorKind::Forked)
-                            && error.name() == Some("data.tfrecord")
-                    })
-                });
+                let is_forked = |error: &Error| {
+                    matches!(error.kind(), ErrorKind::Forked)
+                        && error.name() == Some("data.tfrecord")
+                };
+                let forked = batches
+                    .next()
+                    .is_some_and(|batch| batch.is_err_and(|error| is_forked(&error)));
                 let over = batches.next().is_none();
                 drop(batches);
-                i32::from(!forked) + 2 * i32::from(!over)
+                let mut polled = || {
+                    let mut cx = Context::from_waker(Waker::noop());
+                    std::pin::Pin::new(&mut stream).poll_next(&mut cx)
+                };
+                let told = matches!(polled(), Poll::Ready(Some(Err(error))) if is_forked(&error));
+                let ended = matches!(polled(), Poll::Ready(None));
+                drop(stream);
+                [!forked, !over, !told, !ended]
+                    .iter()
+                    .fold(0, |all, wrong| 2 * all + i32::from(*wrong))
             });
             // SAFETY: ends a child that hangs, and leaves without running anything of the parent's.
             unsafe {
@@ -221,6 +259,9 @@ fn in_a_child_alone() {
         assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
         assert_eq!(status, 0, "{status:#x}");
         // The parent goes on as if nothing had been.
+        let rows = stream.map(|batch| batch.unwrap().num_rows());
+        let rows: Vec<_> = futures::executor::block_on(rows.collect());
+        assert_eq!(rows, [10, 10, 10]);
         assert_eq!(
             batches
                 .map(|batch| batch.unwrap().num_rows())

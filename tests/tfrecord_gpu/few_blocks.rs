@@ -19,6 +19,8 @@ fn records_and_their_columns() {
             let gpu = options.blocks(blocks).open(0).unwrap();
             let records: Vec<_> = (0..140).map(record).collect();
             let bytes = file(&records[..40]);
+            // Several tiles of 4 KiB.
+            assert!(bytes.len() > 3 << 12, "{}", bytes.len());
             let reader = reader(&gpu, &bytes.clone().into());
             let block = read(&gpu, &reader, 0..bytes.len() as u64).unwrap();
             let window = block.into_device().unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use feedwater::DeviceBytes;
 use feedwater::cuda::{Device, DeviceOptions, Guard, testing};
 
-use crate::beside::{framed, header};
+use crate::beside::{framed, header, masked_crc};
 use crate::support::*;
 
 fn put(gpu: &Arc<Device>, bytes: &[u8]) -> DeviceBytes {
@@ -51,7 +51,7 @@ fn records_are_those_of_the_reference_in_windows_of_all_sizes() {
         let gpu = Device::open(0).unwrap();
         let mut chained = 0;
         let sizes = [
-            0, 1, 11, 12, 13, 15, 16, 17, 40, 511, 512, 513, 700, 1024, 3000,
+            0, 1, 11, 12, 13, 15, 16, 17, 31, 33, 700, 3000, 4095, 4096, 4097, 4107, 4108, 9000,
         ];
         for (turn, len) in (0..).zip(sizes.into_iter().chain(300..312)) {
             // Those that begin with a record are long chains.
@@ -88,7 +88,7 @@ fn records_are_found_without_a_race_or_an_access_outside() {
                 .guard(Guard::Separate)
                 .open(0)
                 .unwrap();
-            for len in [13, 512, 1030] {
+            for len in [13, 512, 4080] {
                 let bytes = [framed(b"first"), window(7, len)].concat();
                 let there = put(&gpu, &bytes);
                 let left = bytes.len() as u64;
@@ -116,6 +116,54 @@ fn headers_beside_each_other_make_many_candidates_and_one_record() {
         assert_eq!(found, [(12, inner.len() as u64)]);
     }
     nothing_left(&session);
+}
+
+/// Words of which each is the checksum of the two before it: with any length a candidate begins at each of them.
+fn nothing_but_headers(seed: u32, words: usize) -> Vec<u8> {
+    let mut bytes = [seed.to_le_bytes(), 0u32.to_le_bytes()].concat();
+    while bytes.len() < 4 * words {
+        let sum = masked_crc(&bytes[bytes.len() - 8..]);
+        bytes.extend(sum.to_le_bytes());
+    }
+    bytes
+}
+
+/// The places of 128 candidates are kept for each 4 KiB; where there are more, they are looked for again.
+#[test]
+fn tiles_with_more_candidates_than_places_are_looked_at_again() {
+    const TILE: usize = 4096;
+    for order in ["in-order", "shuffled:5", "apart"] {
+        let mut session = session("lazy");
+        session.set("CHECKS", "all");
+        session.set("SCHEDULE", order);
+        {
+            let gpu = DeviceOptions::default().guard(Guard::Separate);
+            let gpu = gpu.open(0).unwrap();
+            let found = |bytes: &[u8], left: u64| {
+                let found = testing::frames(&gpu, &put(&gpu, bytes), left, u64::MAX).unwrap();
+                let candidates = testing::candidates(bytes, left, u64::MAX);
+                assert_eq!(found, testing::chain(&candidates), "{order}");
+                (found.len(), candidates.len())
+            };
+            // A tile of as many records, one of one, and some of the last.
+            for count in [127, 128, 129, 256] {
+                let mut bytes = framed(b"").repeat(count - 1);
+                bytes.extend(framed(&vec![7; TILE - bytes.len() - 16]));
+                bytes.extend(framed(&[7; TILE - 16]));
+                bytes.extend(framed(b"").repeat(count % 100));
+                let all = count + 1 + count % 100;
+                assert_eq!(found(&bytes, bytes.len() as u64), (all, all));
+            }
+            // As many as no file has, and records between them.
+            let inside = nothing_but_headers(3, 1500);
+            let bytes = [framed(&inside), framed(&inside), framed(b"last")].concat();
+            let (records, candidates) = found(&bytes, u64::MAX);
+            assert_eq!(records, 3);
+            assert!(candidates > 2 * 1490, "{candidates}");
+        }
+        nothing_left(&session);
+        assert_eq!(session.counts().findings, 0, "{order}");
+    }
 }
 
 /// Each doubling of the way uses the memory of the one before the last.

@@ -76,14 +76,20 @@ fn what_is_wrong_from_the_start_comes_first_and_alone() {
         let gpu = Device::open(0).unwrap();
         let file = file(&records(3));
         let scan = || examples(open(&gpu, &file)).schema(all_kinds());
-        let stream = scan().on_device(&gpu).window_bytes(0).stream();
-        let told: Vec<_> = futures::executor::block_on(stream.collect());
-        assert_eq!(told.len(), 1);
-        let error = told[0].as_ref().unwrap_err();
-        assert!(
-            matches!(error.kind(), ErrorKind::InvalidOption { .. }),
-            "{error}"
-        );
+        for (scan, option) in [
+            (scan().on_device(&gpu).window_bytes(0), "`window_bytes`"),
+            (scan().batch_rows(0).on_device(&gpu), "`batch_rows`"),
+        ] {
+            let told: Vec<_> = futures::executor::block_on(scan.stream().collect());
+            assert_eq!(told.len(), 1);
+            let error = told[0].as_ref().unwrap_err();
+            assert!(
+                matches!(error.kind(), ErrorKind::InvalidOption { .. }),
+                "{error}"
+            );
+            let says = format!("{option} has to be at least 1");
+            assert!(error.to_string().contains(&says), "{error}");
+        }
         // A schema that is inferred, by the thread.
         let mut inferred = examples(open(&gpu, &file)).on_device(&gpu).stream();
         let rows = inferred.by_ref().map(|batch| batch.unwrap().num_rows());

@@ -9,11 +9,15 @@
 
 #define THREADS 128
 #define WARPS (THREADS / LANES)
-#define EACH 4
+#define EACH 32
 #define TILE (THREADS * EACH)
+// Candidates of a tile whose places are kept. A record takes 16 bytes, and one with an example in it about 40, so that tiles with more of them
+// are rare: those are looked at again.
+#define ROOM 128
 #define HEADER 12
 #define OVERHEAD 16
 #define PIECE (64 << 10)
+#define SUM_OF_ZERO 0x7980329u  // of the length 0
 
 static __device__ u32 load32(const u8 *at) {
     return at[0] | (u32)at[1] << 8 | (u32)at[2] << 16 | (u32)at[3] << 24;
@@ -37,11 +41,12 @@ struct FindJob {
     u64 left;          // bytes of the file from the window's first on
     u64 most;          // bytes of a record
     u64 *counts;       // for each tile
-    const u64 *firsts;  // sums of those
+    u16 *places;       // ROOM for each tile: where in it the first candidates begin
+    const u64 *firsts;  // sums of the counts
     Record *candidates;
     u64 room;
 };
-static_assert(sizeof(FindJob) == 64);  // what `Device::frames` in frames.rs writes
+static_assert(sizeof(FindJob) == 72);  // what `Device::frames` in frames.rs writes
 
 // Four bytes, those past the end of the window zero.
 static __device__ u32 word(const FindJob *job, u64 at) {
@@ -52,53 +57,94 @@ static __device__ u32 word(const FindJob *job, u64 at) {
     return value;
 }
 
-// Which of the four places from `at` on, a multiple of 4, are candidates, and their lengths.
-static __device__ u32 candidates(const FindJob *job, u64 at, u64 *lengths) {
-    if (at + HEADER > job->len) return 0;
-    u32 words[4];
-    for (u32 i = 0; i < 4; i++) words[i] = word(job, at + 4 * i);
-    u32 found = 0;
-    for (u32 i = 0; i < EACH; i++) {
-        u32 part[3];
-        for (u32 k = 0; k < 3; k++) part[k] = __funnelshift_r(words[k], words[k + 1], 8 * i);
-        u64 length = (u64)part[1] << 32 | part[0];
-        lengths[i] = length;
-        u64 here = at + i;
-        if (here + HEADER > job->len || job->left - here < OVERHEAD) continue;
-        // Nearly all places fail here.
-        if (length > job->left - here - OVERHEAD || length > job->most) continue;
-        if (mask(crc_of_length(length)) == part[2]) found |= 1u << i;
-    }
-    return found;
+// The length at any place, and the four bytes behind it.
+static __device__ u64 header(const FindJob *job, u64 at, u32 *sum) {
+    u64 base = at & ~3ull;
+    u32 words[4], shift = at % 4 * 8;
+    for (u32 i = 0; i < 4; i++) words[i] = word(job, base + 4 * i);
+    *sum = __funnelshift_r(words[2], words[3], shift);
+    return (u64)__funnelshift_r(words[1], words[2], shift) << 32 | __funnelshift_r(words[0], words[1], shift);
 }
 
+static __device__ bool is_candidate(const FindJob *job, u64 at) {
+    if (at + HEADER > job->len || job->left - at < OVERHEAD) return false;
+    u32 sum;
+    u64 length = header(job, at, &sum);
+    if (length > job->left - at - OVERHEAD || length > job->most) return false;
+    // Parts that are filled with zeros look like the length 0 at every place.
+    return (length == 0 ? SUM_OF_ZERO : mask(crc_of_length(length))) == sum;
+}
+
+static __device__ void put(const FindJob *job, u64 to, u64 at) {
+    if (to >= job->room) return;
+    u32 sum;
+    job->candidates[to].len = header(job, at, &sum);
+    job->candidates[to].data = (u64)job->bytes + at + HEADER;
+}
+
+// Where a word of a tile is in shared memory: one is left out behind those of each thread, so that threads which go through theirs side by side
+// find different banks.
+static __device__ u32 spot(u32 index) { return index + index / (EACH / 4); }
+
+// How many candidates each tile has, and where they begin: all that is read of the window but headers.
 KERNEL(frames_count, THREADS)(const __grid_constant__ FindJob given) {
     const FindJob *job = &given;
     __shared__ u64 room[WARPS];
+    __shared__ u32 words[(TILE + EACH) / 4 + THREADS];
     u64 tiles = (job->len + TILE - 1) / TILE;
+    // No length that can be is more.
+    u64 most = job->left < job->most ? job->left : job->most;
     for (u64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        u64 lengths[EACH], total;
-        u32 found = candidates(job, tile * TILE + threadIdx.x * EACH, lengths);
-        block_exclusive<WARPS>(__popc(found), room, &total);
+        u64 begin = tile * TILE;
+        // With those that the last header goes on in.
+        for (u32 i = threadIdx.x; i < TILE / 4 + 2; i += THREADS) words[spot(i)] = word(job, begin + 4 * i);
+        __syncthreads();
+        u32 first = threadIdx.x * (EACH / 4), found = 0;
+        u32 low = words[spot(first)], high = words[spot(first + 1)];
+#pragma unroll
+        for (u32 k = 0; k < EACH / 4; k++) {
+            u32 next = words[spot(first + k + 2)];
+            for (u32 i = 0; i < 4; i++) {
+                u64 length = (u64)__funnelshift_r(high, next, 8 * i) << 32 | __funnelshift_r(low, high, 8 * i);
+                // Nearly all places fail here.
+                if (length <= most) found |= 1u << (4 * k + i);
+            }
+            low = high;
+            high = next;
+        }
+        for (u32 rest = found; rest; rest &= rest - 1) {
+            u32 lowest = rest & (0u - rest);
+            if (!is_candidate(job, begin + threadIdx.x * EACH + __ffs(lowest) - 1)) found &= ~lowest;
+        }
+        // Most tiles of large records have none.
+        if (!__syncthreads_or(found != 0)) {
+            if (threadIdx.x == 0) job->counts[tile] = 0;
+            continue;
+        }
+        u64 total, to = block_exclusive<WARPS>(__popc(found), room, &total);
+        for (; found && to < ROOM; found &= found - 1, to++)
+            job->places[tile * ROOM + to] = (u16)(threadIdx.x * EACH + __ffs(found) - 1);
         if (threadIdx.x == 0) job->counts[tile] = total;
     }
 }
 
+// A warp for each tile.
 KERNEL(frames_find, THREADS)(const __grid_constant__ FindJob given) {
     const FindJob *job = &given;
-    __shared__ u64 room[WARPS];
-    u64 tiles = (job->len + TILE - 1) / TILE;
-    for (u64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        u64 lengths[EACH], total, at = tile * TILE + threadIdx.x * EACH;
-        u32 found = candidates(job, at, lengths);
-        u64 to = job->firsts[tile] + block_exclusive<WARPS>(__popc(found), room, &total);
-        for (u32 i = 0; i < EACH; i++) {
-            if (!(found >> i & 1)) continue;
-            if (to < job->room) {
-                job->candidates[to].data = (u64)job->bytes + at + i + HEADER;
-                job->candidates[to].len = lengths[i];
-            }
-            to++;
+    u32 lane = threadIdx.x % LANES;
+    u64 tiles = (job->len + TILE - 1) / TILE, warps = thread_count() / LANES;
+    for (u64 tile = thread_number() / LANES; tile < tiles; tile += warps) {
+        u64 to = job->firsts[tile], count = job->firsts[tile + 1] - to;
+        if (count <= ROOM) {
+            for (u64 i = lane; i < count; i += LANES) put(job, to + i, tile * TILE + job->places[tile * ROOM + i]);
+            continue;
+        }
+        for (u32 begin = 0; begin < TILE; begin += LANES) {
+            u64 at = tile * TILE + begin + lane;
+            bool found = is_candidate(job, at);
+            u32 all = __ballot_sync(ALL_LANES, found);
+            if (found) put(job, to + __popc(all & ((1u << lane) - 1)), at);
+            to += __popc(all);
         }
     }
 }

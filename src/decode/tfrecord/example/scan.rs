@@ -202,10 +202,22 @@ impl ExampleScan {
 
     pub(super) fn check(&self) -> Result<()> {
         let none = [
-            (self.rows == 0, "batches of no rows"),
-            (self.threads == Some(0), "a scan by no threads"),
-            (self.ahead == Some(0), "a scan of no batches ahead"),
-            (self.infer_from == 0, "a schema from no examples"),
+            (
+                self.rows == 0,
+                "batches of no rows: `batch_rows` has to be at least 1",
+            ),
+            (
+                self.threads == Some(0),
+                "a scan by no threads: `threads` has to be at least 1",
+            ),
+            (
+                self.ahead == Some(0),
+                "a scan of no batches ahead: `ahead` has to be at least 1",
+            ),
+            (
+                self.infer_from == 0,
+                "a schema from no examples: `infer_from` has to be at least 1",
+            ),
         ];
         match none.into_iter().find(|(is_none, _)| *is_none) {
             Some((_, what)) => Err(Error::new(ErrorKind::InvalidOption { what: what.into() })),

@@ -189,7 +189,9 @@ impl<T: From<Error>> Shared<T> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::mpsc::{Receiver, channel};
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::task::Wake;
+    use std::time::Duration;
 
     use super::*;
 
@@ -290,6 +292,54 @@ mod tests {
         assert_eq!(number(of(&mut all)), Some(2));
         assert!(of(&mut all).is_none());
         assert!(tries.load(Ordering::Relaxed) <= 1);
+    }
+
+    /// Tells each time that it is woken.
+    struct Woken(Sender<()>);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            let _ = self.0.send(());
+        }
+    }
+
+    fn task() -> (Waker, Receiver<()>) {
+        let (told, tells) = channel();
+        (Waker::from(Arc::new(Woken(told))), tells)
+    }
+
+    #[test]
+    fn the_task_that_asked_last_is_woken_for_each_and_for_the_end_of_all() {
+        for panics in [false, true] {
+            let (go, goes) = channel::<Option<usize>>();
+            let all = Ahead::start(1, move |_| {
+                let next = goes.recv().unwrap_or_default();
+                if next.is_none() && panics {
+                    std::panic::resume_unwind(Box::new("on purpose"));
+                }
+                next.map(|number| Made(Ok(number)))
+            });
+            let mut all: Ahead<Made> = all.unwrap();
+            let ((first, firsts), (last, lasts)) = (task(), task());
+            for next in [Some(7), Some(8), Some(9), None] {
+                assert!(all.take(Some(&first)).is_pending());
+                assert!(all.take(Some(&last)).is_pending());
+                go.send(next).unwrap();
+                // Only a wake-up that is missing takes so long.
+                assert_eq!(lasts.recv_timeout(Duration::from_secs(60)), Ok(()));
+                let Poll::Ready(made) = all.take(Some(&last)) else {
+                    panic!("woken for nothing");
+                };
+                let made = made.unwrap();
+                if next.is_none() && panics {
+                    assert!(made.unwrap().0.is_err());
+                } else {
+                    assert_eq!(number(made), next);
+                }
+            }
+            assert!(matches!(all.take(Some(&last)), Poll::Ready(Ok(None))));
+            assert!(firsts.try_recv().is_err() && lasts.try_recv().is_err());
+        }
     }
 
     #[test]

@@ -10,12 +10,12 @@ use arrow_array::cast::AsArray;
 use super::ahead::Wanted;
 use super::feed::{Row, Taken, corrupt, data_of, frames_of, is_short};
 use super::output::{DeviceExamples, FeatureTensor};
-use super::plan::Plan;
+use super::plan::{Plan, of_tensor};
 use super::report::DeviceReport;
 use super::rewrite::Rewriter;
-use crate::cuda::Device;
 use crate::cuda::example::{Batch, Outcome, Record};
 use crate::cuda::frames::Frame;
+use crate::cuda::{Device, Stream};
 use crate::decode::device::{DeviceArray, DeviceBatch, Processor};
 use crate::decode::tfrecord::ExampleDecoder;
 use crate::decode::tfrecord::example::decoder::format_name;
@@ -27,6 +27,42 @@ use crate::error::{Error, ErrorKind, Result};
 pub(super) struct Done {
     pub(super) batches: VecDeque<DeviceExamples>,
     pub(super) error: Option<Error>,
+}
+
+impl Done {
+    /// With the first of `parts`, one behind the other, up to one that there cannot be; an error if that is the first of them.
+    fn of_parts(parts: impl IntoIterator<Item = Result<DeviceExamples>>) -> Result<Self> {
+        let mut done = Done::default();
+        for part in parts {
+            match part {
+                Ok(part) => done.batches.push_back(part),
+                Err(error) if done.batches.is_empty() => return Err(error),
+                Err(error) => {
+                    done.error = Some(error);
+                    break;
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// With what comes behind the records that it is of. Where some are there, and there was no memory for the others, these are left in `rest`
+    /// to be decoded by themselves.
+    fn before(mut self, mut taken: Taken, rest: &mut Vec<Taken>) -> Self {
+        if self.error.as_ref().is_some_and(is_short) {
+            let rows = self.batches.iter().map(DeviceExamples::num_rows).sum();
+            match taken.split_at(rows) {
+                Ok((_, others)) => {
+                    rest.push(others);
+                    self.error = None;
+                    return self;
+                }
+                Err(all) => taken = all,
+            }
+        }
+        self.error = self.error.or(taken.error);
+        self
+    }
 }
 
 impl From<Error> for Done {
@@ -44,6 +80,8 @@ const LEAST: u64 = 64 << 10;
 /// Decodes batch after batch.
 pub(super) struct Decoder {
     gpu: Arc<Device>,
+    /// That of the scan.
+    stream: Stream,
     plan: Plan,
     host: ExampleDecoder,
     rewriter: Option<Rewriter>,
@@ -63,7 +101,7 @@ enum Tried {
 
 impl Decoder {
     pub(super) fn new(
-        gpu: &Arc<Device>,
+        (gpu, stream): (&Arc<Device>, Stream),
         schema: &ExampleSchema,
         plan: Plan,
         names: Arc<[Arc<str>]>,
@@ -79,6 +117,7 @@ impl Decoder {
         };
         Ok(Decoder {
             gpu: gpu.clone(),
+            stream,
             plan,
             host: ExampleDecoder::new(schema)?,
             rewriter: Rewriter::new(schema),
@@ -132,11 +171,7 @@ impl Decoder {
                 }
             };
         };
-        let mut done = rows.unwrap_or_else(Done::from);
-        if done.error.is_none() {
-            done.error = taken.error;
-        }
-        done
+        rows.unwrap_or_else(Done::from).before(taken, rest)
     }
 
     fn rows(&mut self, taken: &Taken) -> Result<Done> {
@@ -160,7 +195,7 @@ impl Decoder {
     }
 
     fn by_kernels(&mut self, taken: &Taken) -> Result<Tried> {
-        let framed = taken.framed.on_device(&self.gpu)?;
+        let framed = taken.framed.on_device(&self.gpu, &self.stream)?;
         let records = taken.rows.iter().map(|row| Record::Framed(row.frame));
         let mut records: Vec<_> = records.collect();
         let mut batch = Batch {
@@ -169,13 +204,14 @@ impl Decoder {
             records: &records,
             check: taken.check,
         };
-        let mut outcome = self.gpu.examples(&self.plan.kernels, &batch)?;
+        let (gpu, plan) = (&self.gpu, &self.plan.kernels);
+        let mut outcome = gpu.examples(&self.stream, plan, &batch)?;
         let bytes;
         if let Outcome::Odd(odd) = &outcome {
             let Some((rewritten, frames)) = self.rewrite(taken, odd)? else {
                 return Ok(Tried::Not("a record is not what is asked for".into()));
             };
-            bytes = self.gpu.upload_joined(&[&rewritten])?;
+            bytes = self.gpu.upload_joined(&self.stream, &[&rewritten])?;
             for (number, frame) in odd.iter().zip(frames) {
                 if let Some(record) = records.get_mut(*number as usize) {
                     *record = Record::Rewritten(frame);
@@ -188,7 +224,8 @@ impl Decoder {
                 check: None,
             };
             let count = odd.len() as u64;
-            outcome = self.gpu.examples(&self.plan.kernels, &batch)?;
+            let (gpu, plan) = (&self.gpu, &self.plan.kernels);
+            outcome = gpu.examples(&self.stream, plan, &batch)?;
             if matches!(outcome, Outcome::Done(_)) {
                 self.report.rewritten += count;
             }
@@ -207,7 +244,8 @@ impl Decoder {
 
     /// Odd records in the usual form; `None` if one is refused.
     fn rewrite(&mut self, taken: &Taken, odd: &[u64]) -> Result<Option<(Vec<u8>, Vec<Frame>)>> {
-        let (parts, begin) = taken.framed.on_host(&self.gpu, &taken.rows)?;
+        let framed = &taken.framed;
+        let (parts, begin) = framed.on_host(&self.gpu, &self.stream, &taken.rows)?;
         let rows = odd
             .iter()
             .filter_map(|number| taken.rows.get(*number as usize));
@@ -224,7 +262,8 @@ impl Decoder {
 
     /// As the host does it, copied to the device.
     fn by_host(&mut self, taken: &Taken, why: Cow<'static, str>) -> Result<Done> {
-        let (parts, begin) = taken.framed.on_host(&self.gpu, &taken.rows)?;
+        let framed = &taken.framed;
+        let (parts, begin) = framed.on_host(&self.gpu, &self.stream, &taken.rows)?;
         let (mut batches, mut error, mut rows) = (Vec::new(), None, Vec::new());
         'records: for (row, framed) in frames_of(&parts, begin, taken.rows.iter().copied()) {
             let data = match data_of(&row, framed, taken.check) {
@@ -249,29 +288,25 @@ impl Decoder {
         if self.host.rows() > 0 {
             batches.push((self.host.finish()?, rows));
         }
-        let mut done = Done {
-            batches: VecDeque::new(),
-            error,
-        };
+        let mut parts = Vec::with_capacity(batches.len());
         for (batch, rows) in batches {
-            let short = self.first_of_other_length(&batch);
-            let batch = match short {
-                Some((row, _)) => batch.slice(0, row),
-                None => batch,
+            let Some((at, wrong)) = self.first_of_other_length(&batch) else {
+                parts.push(batch);
+                continue;
             };
-            if batch.num_rows() > 0 {
-                done.batches.push_back(self.upload(&batch)?);
-                self.report.on_host(batch.num_rows(), why.clone());
-            }
-            if let Some((at, error)) = short {
-                let row = rows.get(at);
-                done.error = row.map(|row| {
-                    let error = error(row.number);
-                    self.named(row, error.at(row.range()))
-                });
-                break;
-            }
+            parts.push(batch.slice(0, at));
+            error = rows.get(at).map(|row| {
+                let wrong = wrong(row.number);
+                self.named(row, wrong.at(row.range()))
+            });
+            break;
         }
+        parts.retain(|part| part.num_rows() > 0);
+        let mut done = Done::of_parts(parts.iter().map(|part| self.upload(part)))?;
+        for part in &done.batches {
+            self.report.on_host(part.num_rows(), why.clone());
+        }
+        done.error = done.error.or(error);
         Ok(done)
     }
 
@@ -316,14 +351,14 @@ impl Decoder {
     /// The columns and tensors of a batch of the host.
     fn upload(&self, batch: &RecordBatch) -> Result<DeviceExamples> {
         if !self.plan.has_tensors() {
-            let columns = DeviceBatch::upload(&self.gpu, self.gpu.own(), batch)?;
+            let columns = DeviceBatch::upload(&self.gpu, &self.stream, batch)?;
             return Ok(DeviceExamples::new(columns, Vec::new()));
         }
         let (mut columns, mut tensors) = (Vec::new(), Vec::new());
         for (at, column) in batch.columns().iter().enumerate() {
             // One by one: a tensor takes the place of each.
             let column = std::slice::from_ref(column);
-            let mut array = DeviceArray::upload_all(&self.gpu, self.gpu.own(), column)?;
+            let mut array = DeviceArray::upload_all(&self.gpu, &self.stream, column)?;
             let Some(array) = array.pop() else { continue };
             let (Some(dense), Some(name)) = (self.plan.tensor(at), self.plan.name(at)) else {
                 columns.push(array);
@@ -332,7 +367,9 @@ impl Decoder {
             let rows = batch.num_rows();
             let source = array.buffers().last();
             let source = source.ok_or_else(|| Error::new(ErrorKind::Abandoned))?;
-            let bytes = self.gpu.dense(&dense.repeated(rows as u64), source)?;
+            let all = dense.repeated(rows as u64);
+            let bytes = self.gpu.dense_in(&self.stream, &all, source);
+            let bytes = bytes.map_err(|error| of_tensor(name, error))?;
             tensors.push(FeatureTensor::new(name, dense, rows, bytes)?);
         }
         let columns = DeviceBatch::new(self.plan.schema().clone(), batch.num_rows(), columns);
@@ -343,4 +380,67 @@ impl Decoder {
 /// Whether the column of a feature points into what was read.
 fn are_views(feature: &Feature) -> bool {
     matches!(feature.values, ValueType::BinaryView | ValueType::Utf8View)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_schema::Schema;
+
+    use super::super::feed::tests::taken;
+    use super::*;
+
+    /// Parts of so many rows, each an error where that is said.
+    fn parts(of: &[std::result::Result<usize, ErrorKind>]) -> Result<Done> {
+        let part = |part: &std::result::Result<usize, ErrorKind>| match part {
+            Ok(rows) => {
+                let columns = DeviceBatch::new(Arc::new(Schema::empty()), *rows, Vec::new());
+                Ok(DeviceExamples::new(columns, Vec::new()))
+            }
+            Err(kind) => Err(Error::new(kind.clone())),
+        };
+        Done::of_parts(of.iter().map(part))
+    }
+
+    const SHORT: ErrorKind = ErrorKind::OutOfMemory { wanted: 9, cap: 8 };
+
+    fn rows_of(done: &Done) -> Vec<usize> {
+        done.batches.iter().map(DeviceExamples::num_rows).collect()
+    }
+
+    #[test]
+    fn parts_before_one_that_fails_are_delivered() {
+        let done = parts(&[Ok(2), Ok(1), Err(ErrorKind::Forked), Ok(2)]).unwrap();
+        let mut rest = Vec::new();
+        let done = done.before(taken(&[&[1, 2, 3, 4, 5]]), &mut rest);
+        assert_eq!(rows_of(&done), [2, 1]);
+        assert!(matches!(done.error.unwrap().kind(), ErrorKind::Forked));
+        assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn what_there_was_no_memory_for_behind_other_parts_is_left_for_the_next_turn() {
+        let done = parts(&[Ok(2), Ok(1), Err(SHORT)]).unwrap();
+        let mut rest = Vec::new();
+        let done = done.before(taken(&[&[1, 2], &[3, 4, 5]]), &mut rest);
+        assert_eq!(rows_of(&done), [2, 1]);
+        assert!(done.error.is_none());
+        let others = rest.pop().unwrap();
+        let numbers: Vec<_> = others.rows.iter().map(|row| row.number).collect();
+        assert_eq!((numbers, rest.len()), (vec![3, 4], 0));
+        // What comes behind all of them comes behind these.
+        assert!(others.last && others.error.is_some());
+        // The first of them fails as a whole, to be halved.
+        assert!(is_short(&parts(&[Err(SHORT), Ok(1)]).err().unwrap()));
+        assert!(is_short(&parts(&[Err(SHORT)]).err().unwrap()));
+    }
+
+    #[test]
+    fn what_comes_behind_records_comes_behind_all_of_their_parts() {
+        let mut rest = Vec::new();
+        let done = parts(&[Ok(2), Ok(3)]).unwrap();
+        let done = done.before(taken(&[&[1, 2, 3, 4, 5]]), &mut rest);
+        assert_eq!(rows_of(&done), [2, 3]);
+        assert!(matches!(done.error.unwrap().kind(), ErrorKind::Abandoned));
+        assert!(rest.is_empty());
+    }
 }

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use super::ahead::Wanted;
 use super::report::DeviceReport;
 use crate::buffer::DeviceBytes;
-use crate::cuda::Device;
 use crate::cuda::example::Check;
 use crate::cuda::frames::Frame;
+use crate::cuda::{Device, Stream};
 use crate::decode::tfrecord::example::pull::Pull;
 use crate::error::{Error, ErrorKind, RecordCheck, Result};
 use crate::format::tfrecord::frame::{self, FOOTER, HEADER, OVERHEAD};
@@ -50,13 +50,18 @@ impl Taken {
     }
 
     /// The first half of them, and the second with what comes behind; as they are if there is no more than one.
-    pub(super) fn halves(mut self) -> Result<(Taken, Taken), Taken> {
+    pub(super) fn halves(self) -> Result<(Taken, Taken), Taken> {
         let middle = self.rows.len() / 2;
-        let cut = match self.rows.get(middle) {
-            Some(row) if middle > 0 => row.frame.data - HEADER as u64,
+        self.split_at(middle)
+    }
+
+    /// The first so many of them, and the others with what comes behind; as they are if one of both would have none.
+    pub(super) fn split_at(mut self, count: usize) -> Result<(Taken, Taken), Taken> {
+        let cut = match self.rows.get(count) {
+            Some(row) if count > 0 => row.frame.data - HEADER as u64,
             _ => return Err(self),
         };
-        let mut rows = self.rows.split_off(middle);
+        let mut rows = self.rows.split_off(count);
         let (first, second, moved) = self.framed.split_at(cut);
         for row in &mut rows {
             row.frame.data -= moved;
@@ -132,18 +137,23 @@ impl Framed {
     }
 
     /// They, on the device.
-    pub(super) fn on_device(&self, gpu: &Device) -> Result<DeviceBytes> {
+    pub(super) fn on_device(&self, gpu: &Device, stream: &Stream) -> Result<DeviceBytes> {
         match self {
             Framed::Device(bytes) => Ok(bytes.clone()),
             Framed::Host(parts) => {
                 let parts: Vec<&[u8]> = parts.iter().map(|part| &part[..]).collect();
-                gpu.upload_joined(&parts)
+                gpu.upload_joined(stream, &parts)
             }
         }
     }
 
     /// Those of `rows`, on the host: parts one behind the other, and where the first begins in the bytes of the batch.
-    pub(super) fn on_host(&self, gpu: &Device, rows: &[Row]) -> Result<(Vec<Bytes>, u64)> {
+    pub(super) fn on_host(
+        &self,
+        gpu: &Device,
+        stream: &Stream,
+        rows: &[Row],
+    ) -> Result<(Vec<Bytes>, u64)> {
         match self {
             Framed::Host(parts) => Ok((parts.clone(), 0)),
             Framed::Device(bytes) => {
@@ -152,7 +162,7 @@ impl Framed {
                 };
                 let begin = first.frame.data - HEADER as u64;
                 let part = bytes.slice(begin as usize..last.frame.end() as usize);
-                Ok((vec![gpu.to_host(&part)?.into()], begin))
+                Ok((vec![gpu.to_host_in(stream, &part)?.into()], begin))
             }
         }
     }
@@ -308,11 +318,11 @@ fn span(frames: &Frames, range: &Range<usize>) -> Option<Range<usize>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// Records of these lengths, so many in each part, all bytes of each its number.
-    fn taken(parts: &[&[u64]]) -> Taken {
+    pub(in super::super) fn taken(parts: &[&[u64]]) -> Taken {
         let (mut rows, mut blocks, mut at) = (Vec::new(), Vec::new(), 0);
         for part in parts {
             let mut block = Vec::new();

@@ -58,8 +58,8 @@ impl FeatureTensor {
         bytes: DeviceBytes,
     ) -> Result<Self> {
         let element = dense.element().ok_or_else(|| {
-            let what = "a tensor of a copy".into();
-            Error::new(ErrorKind::InvalidOption { what })
+            let what = format!("feature {feature:?}: its tensor: a copy of each row");
+            Error::new(ErrorKind::InvalidOption { what: what.into() })
         })?;
         let rows = std::iter::once(rows as u64);
         Ok(FeatureTensor {

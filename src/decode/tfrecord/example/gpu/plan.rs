@@ -158,7 +158,8 @@ fn kernel_feature(feature: &Feature, tensor: Option<&Dense>) -> Result<example::
     let tensor = match tensor {
         None => None,
         Some(dense) => {
-            let row = dense.per_row()?;
+            let row = dense.per_row();
+            let row = row.map_err(|error| of_tensor(&feature.name, error))?;
             let is_one = feature.shape == Shape::Fixed(Vec::new());
             if feature.values != ValueType::Binary || !is_one {
                 return Err(invalid(
@@ -199,6 +200,18 @@ fn kernel_feature(feature: &Feature, tensor: Option<&Dense>) -> Result<example::
         absent,
         tensor,
     })
+}
+
+/// With the name of the feature, where the error is about what its tensor is to be.
+pub(super) fn of_tensor(name: &str, error: Error) -> Error {
+    let what = match error.kind() {
+        ErrorKind::InvalidOption { what } => what.to_string(),
+        ErrorKind::OutOfBounds { len } => {
+            format!("it reaches past the {len} bytes of its elements")
+        }
+        _ => return error,
+    };
+    invalid(name, &format!("its tensor: {what}"))
 }
 
 fn invalid(name: &str, what: &str) -> Error {

@@ -15,7 +15,7 @@ use super::report::DeviceReport;
 use super::stream::DeviceBatchStream;
 use super::window::{Way, Windows, start_of};
 use crate::cuda::example::Check;
-use crate::cuda::{Dense, Device};
+use crate::cuda::{Dense, Device, Stream};
 use crate::decode::device::Processor;
 use crate::decode::tfrecord::example::pull::{Cut, Pull};
 use crate::decode::tfrecord::example::scan::ExampleScan;
@@ -41,8 +41,8 @@ pub enum Boundaries {
     Auto,
     /// The host, while bytes pass on their way to the device.
     Host,
-    /// The GPU, by a scan of windows of the file: for readers that bring bytes to the device past the host. It takes all places at which
-    /// a length and its checksum stand, and follows the chain from the first. Compressed files, sets of shards, and those of which
+    /// The GPU, by a scan of windows of the file: for readers that bring bytes to the device past the host. It goes over them once, takes all
+    /// places at which a length and its checksum stand, and follows the chain from the first. Compressed files, sets of shards, and those of which
     /// corrupt records are left out, are the host's all the same.
     Device,
 }
@@ -193,7 +193,9 @@ impl DeviceScan {
     pub(super) fn begin(mut self) -> Result<Begun> {
         self.scan.check()?;
         if self.window == 0 {
-            return Err(invalid("windows of no bytes"));
+            return Err(invalid(
+                "windows of no bytes: `window_bytes` has to be at least 1",
+            ));
         }
         let schema = match self.scan.schema.take() {
             Some(schema) => schema,
@@ -207,9 +209,12 @@ impl DeviceScan {
             row_bytes: host.row_bytes(),
         };
         let names: Arc<[Arc<str>]> = self.scan.names.clone().into();
-        let feed = self.feed(cut)?;
+        // One of its own, so that it waits for nothing of others.
+        let stream = self.gpu.stream()?;
+        let feed = self.feed(cut, &stream)?;
         let name = self.name();
-        let mut decoder = Decoder::new(&self.gpu, &schema, plan, names, self.processor)?;
+        let on = (&self.gpu, stream);
+        let mut decoder = Decoder::new(on, &schema, plan, names, self.processor)?;
         (decoder.report.boundaries, decoder.report.checksums) = feed.ways();
         if self.processor == Processor::Cpu {
             let options = self.scan.origin.options();
@@ -243,7 +248,7 @@ impl DeviceScan {
         block_on(scan.infer(&mut Vec::new()))
     }
 
-    fn feed(&self, cut: Cut) -> Result<Box<dyn Feed>> {
+    fn feed(&self, cut: Cut, stream: &Stream) -> Result<Box<dyn Feed>> {
         let origin = &self.scan.origin;
         let options = origin.options();
         let fails = options.on_corrupt == OnCorrupt::Fail;
@@ -275,8 +280,10 @@ impl DeviceScan {
                     most: options.most(Compression::None),
                     verify_data: options.verify_data,
                 };
-                let (gpu, offsets) = (self.gpu.clone(), self.offsets.clone());
-                return Ok(Box::new(Windows::new(reader.clone(), gpu, way, offsets)));
+                let (gpu, stream) = (self.gpu.clone(), stream.clone());
+                let (reader, offsets) = (reader.clone(), self.offsets.clone());
+                let windows = Windows::new(reader, gpu, stream, way, offsets);
+                return Ok(Box::new(windows));
             }
             why = ", as the file is compressed";
         } else if self.offsets.is_some() {

@@ -11,9 +11,9 @@ use super::ahead::Wanted;
 use super::feed::{Feed, Framed, Row, Taken, is_short};
 use super::report::DeviceReport;
 use crate::buffer::DeviceBytes;
-use crate::cuda::Device;
 use crate::cuda::example::Check;
 use crate::cuda::frames::Frame;
+use crate::cuda::{Device, Stream};
 use crate::decode::tfrecord::example::pull::Cut;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::lfs;
@@ -39,6 +39,8 @@ pub(super) struct Way {
 pub(super) struct Windows {
     reader: Arc<dyn Reader>,
     gpu: Arc<Device>,
+    /// That of the scan.
+    stream: Stream,
     way: Way,
     /// Where each record begins, and the end of the file, if that is known.
     offsets: Option<Arc<[u64]>>,
@@ -63,12 +65,14 @@ impl Windows {
     pub(super) fn new(
         reader: Arc<dyn Reader>,
         gpu: Arc<Device>,
+        stream: Stream,
         way: Way,
         offsets: Option<Arc<[u64]>>,
     ) -> Self {
         Windows {
             reader,
             gpu,
+            stream,
             way,
             offsets,
             position: 0,
@@ -170,7 +174,8 @@ impl Windows {
         let (start, len) = (self.position, self.len());
         let end = start.saturating_add(wanted).min(len);
         let window = self.read(start..end, None)?;
-        let frames = self.gpu.frames(&window, len - start, self.way.most)?;
+        let (left, most) = (len - start, self.way.most);
+        let frames = self.gpu.frames(&self.stream, &window, left, most)?;
         let inside = (end - start, end == len);
         let whole = frames.iter().take_while(|frame| frame.end() <= inside.0);
         let whole = whole.count();
@@ -214,7 +219,8 @@ impl Windows {
     /// What the host's parser says of the rest of a window that begins with no record.
     fn by_host(&mut self, start: u64, window: &DeviceBytes) -> Result<Option<u64>> {
         let from = (self.position - start) as usize;
-        let rest: Bytes = self.gpu.to_host(&window.slice(from..))?.into();
+        let rest = self.gpu.to_host_in(&self.stream, &window.slice(from..))?;
+        let rest: Bytes = rest.into();
         let rules = Rules {
             verify_data: false,
             most: self.way.most,
