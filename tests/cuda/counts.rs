@@ -223,7 +223,7 @@ fn cases() -> Vec<(&'static str, Shape)> {
 }
 
 /// Bytes of the sectors that ascending ranges touch, each once.
-fn sectors(ranges: impl IntoIterator<Item = Range<u64>>) -> u64 {
+pub(crate) fn sectors(ranges: impl IntoIterator<Item = Range<u64>>) -> u64 {
     let (mut all, mut next) = (0, 0);
     for range in ranges {
         let end = range.end.div_ceil(32);
