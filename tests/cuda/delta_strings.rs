@@ -202,6 +202,9 @@ fn page(arena: &mut Arena, encoding: Encoding, rows: u64, body: &[u8]) {
     });
 }
 
+/// Values that a warp sums.
+const TILE: usize = 1024;
+
 const ENCODINGS: [Encoding; 2] = [DeltaLengthByteArray, DeltaByteArray];
 
 #[test]
@@ -394,6 +397,178 @@ fn what_is_wrong_with_strings_of_deltas_is_said() {
             let is = |outcome: &HostOutcome| matches!(outcome, HostOutcome::Fault { check, .. } if *check == why);
             assert!(outcomes.iter().any(is), "check {why}");
         }
+    }
+    nothing_left(&session);
+}
+
+/// The number of one value is other than the rest, where tiles and what warps take at once begin and end.
+#[test]
+fn lengths_are_checked_up_to_the_edges_of_tiles() {
+    let session = session("eager");
+    {
+        let mut arena = Arena::default();
+        let mut wanted = Vec::new();
+        let count = 2 * TILE + 3;
+        let edges = [1, TILE - 1, TILE, TILE + 1, 2 * TILE - 1, 2 * TILE];
+        for at in edges.into_iter().chain([30, 31, 32, 33, count - 1]) {
+            // Each value has two bytes, one of them of the value before; that one has two, one, or as many as it says.
+            for (prefix, length, is_right) in [
+                (2, 1, true),
+                (3, 1, false),
+                (-1, 1, false),
+                (-(1 << 30), 1, false),
+                (2, 0, true),
+                (0, -1, false),
+                (1, -(1 << 30), false),
+                (1, i64::from(i32::MAX), false),
+            ] {
+                let mut prefixes = vec![1; count];
+                let mut lengths = vec![1; count];
+                (prefixes[0], lengths[0]) = (0, 2);
+                (prefixes[at], lengths[at]) = (prefix, length);
+                let stored: i64 = lengths.iter().filter(|len| (0..9).contains(*len)).sum();
+                let bytes = vec![b'a'; stored as usize];
+                let body = [
+                    encoded(&prefixes, (128, 4)),
+                    encoded(&lengths, (128, 4)),
+                    bytes,
+                ];
+                page(&mut arena, DeltaByteArray, count as u64, &body.concat());
+                wanted.push(is_right);
+                if prefix == 1 || length == -1 {
+                    let body = [body[1].as_slice(), &body[2]].concat();
+                    page(&mut arena, DeltaLengthByteArray, count as u64, &body);
+                    wanted.push(false);
+                }
+            }
+        }
+        assert_eq!(
+            both(&arena, "edges"),
+            wanted.iter().filter(|is| !**is).count()
+        );
+        let outcomes = reference::columns(&arena.bytes, &arena.columns);
+        for (outcome, is_right) in outcomes.iter().zip(wanted) {
+            let wrong = check::DELTA | check::DELTA_TEXT;
+            let is_wrong = matches!(outcome, HostOutcome::Fault { check, .. } if *check == wrong);
+            assert_ne!(is_wrong, is_right);
+        }
+    }
+    nothing_left(&session);
+}
+
+/// Of values with so many bytes no reference is made.
+#[test]
+fn ends_of_values_have_32_bits() {
+    let session = session("eager");
+    {
+        let gpu = Device::open(0).unwrap();
+        for (counts, len) in [
+            ([1023, 1024, 1025], 1usize << 22),
+            ([2047, 2048, 2050], 1 << 21),
+        ] {
+            for (count, is_right) in counts.into_iter().zip([true, false, false]) {
+                let mut arena = Arena::default();
+                let mut prefixes = vec![len as i64; count];
+                let mut lengths = vec![0; count];
+                (prefixes[0], lengths[0]) = (0, len as i64);
+                let layout = (1024, 8);
+                let numbers = [encoded(&prefixes, layout), encoded(&lengths, layout)];
+                let body = [numbers.concat(), vec![b'a'; len]].concat();
+                page(&mut arena, DeltaByteArray, count as u64, &body);
+                let there = put(&gpu, &arena.bytes, 0);
+                let outcomes = gpu.columns(&there, &arena.columns).unwrap();
+                match &outcomes[0] {
+                    Outcome::Large { bytes } => {
+                        assert!(is_right);
+                        assert_eq!(*bytes, (count * len) as u64);
+                    }
+                    Outcome::Fault { page: 0, check } => {
+                        assert!(!is_right);
+                        assert_eq!(*check, check::DELTA | check::DELTA_TEXT);
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+    nothing_left(&session);
+}
+
+/// Values that begin with more bytes of the one before than a warp keeps, and with what others of these have.
+#[test]
+fn long_beginnings() {
+    let session = checked("shuffled:3");
+    {
+        let mut random = Random::new(7);
+        let mut arena = Arena::default();
+        for said in [
+            &[0, 510, 511, 512, 513, 514][..],
+            &[0, 1400, 512, 1, 1400, 700, 33, 32, 31],
+            &[0, 1600, 0, 64, 600, 64, 513, 0, 900],
+        ] {
+            let mut words: Vec<(usize, Vec<u8>)> = Vec::new();
+            for said in said {
+                let before = words.last().map_or(&[][..], |(_, word)| word);
+                let said = before.len().min(*said);
+                let mut word = before[..said].to_vec();
+                let end = if words.len() % 3 == 1 { 40 } else { 900 };
+                word.extend((0..end).map(|_| random.below(128) as u8));
+                words.push((said, word));
+            }
+            let body = body(DeltaByteArray, (128, 4), &words);
+            page(&mut arena, DeltaByteArray, words.len() as u64, &body);
+        }
+        assert_eq!(both(&arena, "long"), 0);
+    }
+    nothing_left(&session);
+    assert_eq!(session.counts().findings, 0);
+}
+
+/// Each pair of bytes that a rule of UTF-8 tells apart, and what makes a character of them; then characters, whole and not, across the places
+/// that lanes take together, made by one value or by two.
+#[test]
+fn what_is_utf_8_is_told_of_bytes_as_they_are_made() {
+    let session = session("eager");
+    {
+        let mut arena = Arena::default();
+        let add = |arena: &mut Arena, words: &[(usize, Vec<u8>)]| {
+            let body = body(DeltaByteArray, (128, 4), words);
+            page(arena, DeltaByteArray, words.len() as u64, &body);
+        };
+        let edges = [
+            0x41, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0, 0xc1, 0xc2, 0xdf, 0xe0, 0xe1,
+            0xed, 0xee, 0xef, 0xf0, 0xf1, 0xf4, 0xf5, 0xff,
+        ];
+        for first in edges {
+            for second in edges {
+                let others = [2, 3, 4][usize::from(first >= 0xe0) + usize::from(first >= 0xf0)];
+                let word = [first, second, 0x80, 0xbf][..others].to_vec();
+                add(&mut arena, &[(0, word)]);
+            }
+        }
+        for end in [32, 64, 512, 544] {
+            for before in end - 4..end + 2 {
+                for char in ["\u{e4}", "\u{20ac}", "\u{1f980}"] {
+                    let whole = ["a".repeat(before).as_bytes(), char.as_bytes()].concat();
+                    let mut other = whole.clone();
+                    *other.last_mut().unwrap() = b'a';
+                    let cut = whole[..whole.len() - 1].to_vec();
+                    let longer = [&whole[..], &[0x80]].concat();
+                    let followed = [&whole[..], b"a"].concat();
+                    for word in [whole, other, cut, longer, followed] {
+                        add(&mut arena, &[(0, word.clone())]);
+                        let first = word[..before + 1].to_vec();
+                        let valid = ["a".repeat(before).as_bytes(), "\u{e5}".as_bytes()].concat();
+                        let said = valid.iter().zip(&word).take_while(|(a, b)| a == b).count();
+                        add(&mut arena, &[(0, valid), (said, word.clone())]);
+                        add(&mut arena, &[(0, first), (before, word)]);
+                    }
+                }
+            }
+        }
+        let faults = both(&arena, "utf-8");
+        let all = arena.columns.len();
+        assert!(faults > all / 3 && faults < all - 100, "{faults} of {all}");
     }
     nothing_left(&session);
 }

@@ -23,13 +23,7 @@ const KERNELS: &[(&str, &[&str])] = &[
     ),
     (
         "delta_strings",
-        &[
-            "delta_text_tiles",
-            "delta_text_sums",
-            "delta_text_scan",
-            "delta_text_ends",
-            "delta_text_bytes",
-        ],
+        &["delta_text_scan", "delta_text_ends", "delta_text_bytes"],
     ),
     ("dense", &["dense"]),
     (

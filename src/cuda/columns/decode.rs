@@ -1,5 +1,5 @@
-//! Tables of what is to be done, up to eleven launches, and one wait for what they found; for strings six launches and one wait more, and nine
-//! where their lengths are deltas.
+//! Tables of what is to be done, up to eleven launches, and one wait for what they found; for strings six launches and one wait more, and
+//! seven where their lengths are deltas.
 #![allow(unsafe_code)]
 
 use std::borrow::Cow;
@@ -7,12 +7,14 @@ use std::ops::Range;
 
 use super::delta::{self, Deltas};
 use super::marks::{
-    BEGINS, DeltaMarks, KNOWN_LEVELS, KNOWN_VALUES, Known, PageMarks, Prefilled, Streams, marks_of,
+    BEGINS, DeltaMarks, KNOWN_LEVELS, KNOWN_VALUES, Known, MARK, PageMarks, Prefilled, Streams,
+    marks_of,
 };
 use super::strings::{self, hidden};
 use super::{Column, Convert, Decoded, Encoding, Outcome, Page, Values};
 use crate::buffer::DeviceBytes;
 use crate::cuda::device::Device;
+use crate::cuda::frames::bytes_of;
 use crate::cuda::launch::{Output, Ride, Words, Work};
 use crate::cuda::modules::Family;
 use crate::error::{Error, ErrorKind, Result};
@@ -30,16 +32,15 @@ pub(super) const TILE: u64 = 1024;
 pub(super) const BLOCK: u32 = 128;
 pub(super) const WARP: u64 = 32;
 
-/// Bytes of the tables' entries: a page, a column, what is found of a page, a tile.
+/// Bytes of the tables' entries: a page, a column, what is found of a page.
 pub(super) const PAGE: usize = 64;
 const COLUMN: usize = 64;
 pub(super) const FOUND: usize = 24;
-pub(super) const TILE_ENTRY: usize = 32;
 
 impl Device {
     /// Decodes columns whose pages are in `arena`, and waits for them.
     ///
-    /// Takes, besides the output, 88 bytes of the device's memory for each page, and 32 for each 1,024 rows of one; for strings 8 bytes for
+    /// Takes, besides the output, 88 bytes of the device's memory for each page, and 28 for each 1,024 rows of one; for strings 8 bytes for
     /// each row or entry of a dictionary as well; of DELTA_BINARY_PACKED 144 and 72. Of what is wrong with pages, a column's outcome tells the
     /// first.
     ///
@@ -299,6 +300,49 @@ pub(super) struct Spot {
     pub(super) tiles: Range<u64>,
 }
 
+/// Where what is found of tiles is, on the device: an array of each, as in `kernels/columns.cuh`.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Tiles {
+    pub(super) levels: u64,
+    values: u64,
+    pages: u64,
+    bases: u64,
+    counts: u64,
+}
+
+impl Tiles {
+    /// Room for so many. Where they begin can be looked at later, of levels and then of values, if that is to be `kept`.
+    fn new(work: &mut Work<'_>, count: u64, kept: bool) -> Result<Self> {
+        let (marks, numbers) = (bytes_of(count, 2 * MARK)?, bytes_of(count, 12)?);
+        let levels = match kept {
+            true => work.filled(marks, 0)?,
+            false => work.take(marks)?,
+        };
+        let pages = work.take(numbers)?;
+        Ok(Tiles {
+            levels,
+            values: levels + count * MARK as u64,
+            pages,
+            bases: pages + count * 4,
+            counts: pages + count * 8,
+        })
+    }
+
+    /// Those of levels alone, by where the arrays are.
+    pub(super) fn of_levels(levels: u64, pages: u64) -> Self {
+        Tiles {
+            levels,
+            pages,
+            ..Tiles::default()
+        }
+    }
+
+    pub(super) fn describe(&self, job: &mut Words) {
+        job.u64(self.levels).u64(self.values);
+        job.u64(self.pages).u64(self.bases).u64(self.counts);
+    }
+}
+
 /// Queues all kernels and waits for them; columns have at most `most` bytes of strings together. Gives what they say of each column, and
 /// `more` words that are zero at first, which what `before` queues may write: it is queued in front, and gets the address of those words.
 pub(super) fn decode(
@@ -340,7 +384,8 @@ pub(super) fn decode(
         (&*output.column, values)
     });
     let deltas = Deltas::of(targets);
-    let (mut page_number, mut prefilled, mut flags) = (0, Prefilled::default(), 0);
+    let (mut page_number, mut flags) = (0, 0);
+    let (mut levels_known, mut values_known) = (Prefilled::default(), Prefilled::default());
     // What is known of each page.
     let mut known_pages = Vec::new();
     for (number, output) in outputs.iter().enumerate() {
@@ -359,7 +404,8 @@ pub(super) fn decode(
             let (marks, known) = output
                 .known
                 .of_page(of, streams, page.entries.div_ceil(TILE));
-            prefilled.add(page_number + of, tiles, &marks.levels, &marks.values);
+            levels_known.add(tiles, &marks.levels);
+            values_known.add(tiles, &marks.values);
             flags |= known;
             known_pages.push(marks);
             let at = At {
@@ -386,16 +432,17 @@ pub(super) fn decode(
     let columns = work.upload(column_words)?;
     let found = work.take(pages * FOUND)?;
     let keep = outputs.iter().any(|output| output.known.is_wanted());
-    let tile_table = match keep {
-        true => work.filled(tiles as usize * TILE_ENTRY, 0)?,
-        false => work.take(tiles as usize * TILE_ENTRY)?,
-    };
-    // SAFETY: entries of the table that was just taken, which only this work uses.
-    unsafe { prefilled.stage(work, tile_table)? };
+    let of_tiles = Tiles::new(work, tiles, keep)?;
+    // SAFETY: entries of the arrays that were just taken, which only this work uses.
+    unsafe {
+        levels_known.stage(work, of_tiles.levels)?;
+        values_known.stage(work, of_tiles.values)?;
+    }
     let (begin, end) = (base, base + len);
     let job = |stage| {
         let mut job = Words::default();
-        job.u64(page_table).u64(columns).u64(found).u64(tile_table);
+        job.u64(page_table).u64(columns).u64(found);
+        of_tiles.describe(&mut job);
         job.u64(pages as u64).u64(tiles).u64(begin).u64(end);
         job.u64(begin.next_multiple_of(4)).u64(end & !3);
         job.u32(stage).u32(0);
@@ -456,13 +503,13 @@ pub(super) fn decode(
     if !strings {
         // SAFETY: they were to be kept.
         let noted = noted.then(|| unsafe {
-            let table = work.ride(tile_table, tiles as usize * TILE_ENTRY);
-            (table, deltas.asked(work, found_deltas))
+            let marks = work.ride(of_tiles.levels, tiles as usize * 2 * MARK);
+            (marks, deltas.asked(work, found_deltas))
         });
         let found = found(work)?;
-        if let Some((table, asked)) = noted {
-            let marks = deltas.marks(work, asked)?;
-            note_marks(work, outputs, table, marks)?;
+        if let Some((marks, asked)) = noted {
+            let deltas = deltas.marks(work, asked)?;
+            note_marks(work, outputs, marks, deltas)?;
         }
         return Ok(found);
     }
@@ -481,7 +528,7 @@ pub(super) fn decode(
     let table = unsafe { strings::find(work, &tables, outputs)? };
     // SAFETY: as above.
     let noted = noted.then(|| unsafe {
-        let tiles = work.ride(tile_table, tiles as usize * TILE_ENTRY);
+        let tiles = work.ride(of_tiles.levels, tiles as usize * 2 * MARK);
         let asked = deltas.asked(work, found_deltas);
         (tiles, asked, table.texts().asked(work))
     });
@@ -516,19 +563,20 @@ fn is_noted(outputs: &[Decoding<'_>]) -> bool {
 fn note_marks(
     work: &mut Work<'_>,
     outputs: &mut [Decoding<'_>],
-    table: Ride,
+    marks: Ride,
     mut deltas: Vec<(usize, DeltaMarks)>,
 ) -> Result<()> {
     deltas.sort_by_key(|(page, _)| *page);
     let (mut deltas, mut page_number) = (deltas.into_iter().peekable(), 0);
-    let table = work.ridden_as::<TILE_ENTRY>(table)?;
-    let mut left = table.as_slice();
+    let marks = work.ridden_as::<MARK>(marks)?;
+    let (mut levels, mut values) = marks.split_at(marks.len() / 2);
     for output in outputs {
         let keep = is_to_be_noted(output);
         for page in &output.column.pages {
             let tiles = page.entries.div_ceil(TILE) as usize;
-            let (own, others) = left.split_at(tiles.min(left.len()));
-            left = others;
+            let (own_levels, other_levels) = levels.split_at(tiles.min(levels.len()));
+            let (own_values, other_values) = values.split_at(tiles.min(values.len()));
+            (levels, values) = (other_levels, other_values);
             let of_page = |(page, _): &(usize, DeltaMarks)| *page == page_number;
             let mut streams_of = Vec::new();
             while let Some((_, marks)) = deltas.next_if(of_page) {
@@ -539,14 +587,14 @@ fn note_marks(
                 continue;
             }
             let streams = Streams::of(&output.column, page, output.slots);
-            let (levels, values) = match streams.levels || streams.values {
+            let wanted = |own: &[[u8; MARK]], wanted: bool| match wanted {
                 true => marks_of(own),
-                false => Default::default(),
+                false => Vec::new(),
             };
             output.marks.push(PageMarks {
-                levels: if streams.levels { levels } else { Vec::new() },
+                levels: wanted(own_levels, streams.levels),
                 repeats: Vec::new(),
-                values: if streams.values { values } else { Vec::new() },
+                values: wanted(own_values, streams.values),
                 deltas: match streams_of.len() == streams.deltas {
                     true => streams_of,
                     false => Vec::new(),

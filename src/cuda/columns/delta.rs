@@ -195,6 +195,7 @@ impl Deltas {
             unsafe { work.launch(DELTA, kernel, BLOCK, warps * WARP, job)? };
         }
         Ok(Tables {
+            streams: table,
             blocks,
             checkpoints,
         })
@@ -246,12 +247,12 @@ impl Deltas {
     }
 }
 
-/// Where what is found of streams is, on the device.
+/// Where streams, and what is found of each and of its tiles, are on the device.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Tables {
-    /// Of each stream.
+    pub(super) streams: u64,
     pub(super) blocks: u64,
-    checkpoints: u64,
+    pub(super) checkpoints: u64,
 }
 
 impl Kind {

@@ -18,7 +18,7 @@ pub(in crate::cuda) const DELTA_STRINGS: Family = Family::new(
 );
 
 /// As in `kernels/delta_strings.cu`: bytes of a tile's entry.
-const TEXT_TILE: usize = 24;
+const TEXT_TILE: usize = 12;
 const BLOCK: u32 = 128;
 const WARP: u64 = 32;
 
@@ -32,10 +32,10 @@ pub(super) struct Texts {
     tiles: u64,
     /// Whether there is one whose bytes have to be made.
     prefixed: bool,
-    /// Once they are queued, where what is found of the streams, the pages, and their tiles are.
-    tables: [u64; 3],
-    /// And where tiles of streams begin.
+    /// Once they are queued, where the streams and what is found of them are.
     found: Tables,
+    /// And the pages, and their tiles.
+    tables: [u64; 2],
 }
 
 impl Texts {
@@ -49,7 +49,7 @@ impl Texts {
         ends: u64,
     ) -> Result<()> {
         let entries = page.entries;
-        let (prefixes, stored, stream) = match page.encoding {
+        let (prefixes, lengths, stream) = match page.encoding {
             Encoding::DeltaLengthByteArray => {
                 let streams = &mut self.streams;
                 let stream = streams.lengths(number, entries, ends, Kind::Lengths);
@@ -57,16 +57,16 @@ impl Texts {
             }
             Encoding::DeltaByteArray => {
                 let prefixes = work.scratch(bytes_of(entries, 4)?)?;
-                let stored = work.scratch(bytes_of(entries, 4)?)?;
+                let lengths = work.scratch(bytes_of(entries, 4)?)?;
                 let streams = &mut self.streams;
                 streams.lengths(number, entries, prefixes, Kind::Lengths);
-                let last = streams.lengths(number, entries, stored, Kind::NextLengths);
+                let last = streams.lengths(number, entries, lengths, Kind::NextLengths);
                 self.prefixed = true;
-                (prefixes, stored, last)
+                (prefixes, lengths, last)
             }
             _ => return Ok(()),
         };
-        self.words.u64(prefixes).u64(stored).u64(self.tiles);
+        self.words.u64(prefixes).u64(lengths).u64(self.tiles);
         self.words.u32(number as u32).u32(stream as u32);
         self.count += 1;
         self.tiles += entries.div_ceil(TILE);
@@ -97,18 +97,16 @@ impl Texts {
     ) -> Result<()> {
         // SAFETY: as the caller promises; the arrays for lengths were made as long.
         self.found = unsafe { self.streams.launch(work, job, tensor, known, kept)? };
-        let blocks = self.found.blocks;
         let texts = work.upload(std::mem::take(&mut self.words))?;
         let tiles = work.scratch(bytes_of(self.tiles, TEXT_TILE)?)?;
-        self.tables = [blocks, texts, tiles];
+        self.tables = [texts, tiles];
         for (kernel, warps) in [
-            ("delta_text_tiles", self.count),
-            ("delta_text_sums", self.tiles),
             ("delta_text_scan", self.count),
             ("delta_text_ends", self.tiles),
         ] {
             let job = self.job(strings());
-            // SAFETY: the job is a `TextJob` with tables of these lengths; lengths are those of the streams, as many as values.
+            // SAFETY: the job is a `TextJob` with tables of these lengths; lengths are those of the streams, as many as values. Of a page
+            // whose sums are wrong, or a length of which is negative, the first finds it, and the second makes no ends.
             unsafe { work.launch(DELTA_STRINGS, kernel, BLOCK, warps * WARP, job)? };
         }
         Ok(())
@@ -135,15 +133,23 @@ impl Texts {
     /// Queues what makes the bytes of values that begin as the ones before, where the columns in `strings` have theirs.
     ///
     /// # Safety
-    /// [`find`](Self::find) is done, and so is what finds where bytes of tiles go; columns have room for all of theirs, or none.
+    /// [`find`](Self::find) is done, and so is what finds where bytes of tiles go; columns have room for all of theirs, or none. Those have none
+    /// that something is wrong with: of their pages, values may begin with more than there is.
     pub(super) unsafe fn bytes(&self, work: &mut Work<'_>, strings: Words) -> Result<()> {
         let job = self.job(strings);
         let threads = self.tiles * WARP;
-        // SAFETY: as in `find`.
+        // SAFETY: as in `find`. Where there is room, no value begins with more bytes than the one before has, and all are where sums of lengths
+        // say, which neither the page nor the room is exceeded by.
         unsafe { work.launch(DELTA_STRINGS, "delta_text_bytes", BLOCK, threads, job) }
     }
 
     fn job(&self, mut job: Words) -> Words {
+        let Tables {
+            streams,
+            blocks,
+            checkpoints,
+        } = self.found;
+        job.u64(streams).u64(blocks).u64(checkpoints);
         for table in self.tables {
             job.u64(table);
         }

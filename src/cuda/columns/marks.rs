@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::decode::{TILE, TILE_ENTRY};
+use super::decode::TILE;
 use super::{Column, Encoding, Page};
 use crate::cuda::launch::Work;
 use crate::error::Result;
@@ -104,6 +104,9 @@ impl PageMarks {
         values && self.levels.is_empty() && self.repeats.is_empty()
     }
 }
+
+/// Bytes of the entry of a tile, as in `kernels/columns.cuh`.
+pub(super) const MARK: usize = 8;
 
 /// What is known of a column, and whether more is wanted.
 #[derive(Clone, Debug, Default)]
@@ -207,26 +210,14 @@ impl Known {
 }
 
 impl Prefilled {
-    /// Adds the tiles of page `page`, of which the first is `first`.
-    pub(super) fn add(&mut self, page: usize, first: u64, levels: &[Mark], values: &[Mark]) {
-        let tiles = levels.len().max(values.len());
-        let mut bytes = Vec::with_capacity(tiles * TILE_ENTRY);
-        for tile in 0..tiles {
-            let mark = |marks: &[Mark]| marks.get(tile).copied().unwrap_or_default();
-            let (level, value) = (mark(levels), mark(values));
-            let words = [
-                page as u32,
-                0,
-                0,
-                level.byte,
-                level.skip,
-                value.byte,
-                value.skip,
-                0,
-            ];
-            bytes.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
+    /// Adds the tiles of a page, of which the first is `first`.
+    pub(super) fn add(&mut self, first: u64, marks: &[Mark]) {
+        let mut bytes = Vec::with_capacity(marks.len() * MARK);
+        for mark in marks {
+            bytes.extend(mark.byte.to_ne_bytes());
+            bytes.extend(mark.skip.to_ne_bytes());
         }
-        self.put(first * TILE_ENTRY as u64, bytes);
+        self.put(first * MARK as u64, bytes);
     }
 
     /// Adds what begins at this byte of the table, behind what was added before.
@@ -263,21 +254,11 @@ impl Prefilled {
     }
 }
 
-/// What entries of the table of tiles say of levels, and of values.
-pub(super) fn marks_of(tiles: &[[u8; TILE_ENTRY]]) -> (Vec<Mark>, Vec<Mark>) {
-    let word = |tile: &[u8; TILE_ENTRY], at: usize| {
-        let mut word = [0; 4];
-        for (to, from) in word.iter_mut().zip(tile.iter().skip(at * 4)) {
-            *to = *from;
-        }
-        u32::from_ne_bytes(word)
-    };
-    let marks = |at: usize| -> Vec<Mark> {
-        let each = tiles.iter().map(|tile| Mark {
-            byte: word(tile, at),
-            skip: word(tile, at + 1),
-        });
-        each.collect()
-    };
-    (marks(3), marks(5))
+/// What entries of tiles say.
+pub(super) fn marks_of(tiles: &[[u8; MARK]]) -> Vec<Mark> {
+    let each = tiles.iter().map(|[a, b, c, d, rest @ ..]| Mark {
+        byte: u32::from_ne_bytes([*a, *b, *c, *d]),
+        skip: u32::from_ne_bytes(*rest),
+    });
+    each.collect()
 }

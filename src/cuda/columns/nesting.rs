@@ -7,11 +7,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::decode::{
-    At, BLOCK, Decoding, FOUND, PAGE, TILE, TILE_ENTRY, WARP, add_entries, bitmap_len, decode,
-    describe,
+    At, BLOCK, Decoding, FOUND, PAGE, TILE, Tiles, WARP, add_entries, bitmap_len, decode, describe,
 };
 use super::levels::{Leaf, Levels, MOST_LEVELS, MOST_LISTS, Nested, NestedOutcome, Offsets};
-use super::marks::{KNOWN_LEVELS, Known, Marks, PageMarks, Prefilled, Streams, is_large, marks_of};
+use super::marks::{
+    KNOWN_LEVELS, Known, MARK, Marks, PageMarks, Prefilled, Streams, is_large, marks_of,
+};
 use super::{Column, MOST, Outcome, Page, check};
 use crate::buffer::DeviceBytes;
 use crate::cuda::device::Device;
@@ -34,7 +35,7 @@ impl Device {
     /// of strings, which are known only when their lengths were read: columns that have more, those before them included, are
     /// [`Outcome::Large`].
     ///
-    /// Takes, besides what [`columns`](Self::columns) does, a byte of the device's memory for each level, 112 bytes for each 1,024 levels of a
+    /// Takes, besides what [`columns`](Self::columns) does, a byte of the device's memory for each level, 68 bytes for each 1,024 levels of a
     /// page, and about 150 for each page.
     ///
     /// # Errors
@@ -224,7 +225,7 @@ struct Plan {
 struct Table {
     pages: u64,
     found: u64,
-    tiles: u64,
+    tiles: Tiles,
     repeats: u64,
     levels: u64,
     sums: u64,
@@ -258,8 +259,8 @@ impl Table {
         let mut kinds = Words::with_capacity(nested.len() * 256)?;
         let mut pages = Words::with_capacity(page_count * PAGE)?;
         let mut nests = Words::with_capacity(nested.len() * NEST)?;
-        let (mut tile_count, mut page_number, mut flags) = (0, 0, 0);
-        let (mut tiles_known, mut repeats_known) = (Prefilled::default(), Prefilled::default());
+        let (mut tile_count, mut flags) = (0, 0);
+        let (mut levels_known, mut repeats_known) = (Prefilled::default(), Prefilled::default());
         for ((number, one), known) in nested.iter().enumerate().zip(known) {
             let all: Vec<u8> = (0..256u32)
                 .map(|level| one.levels.kind(level & 7, level >> 3))
@@ -267,10 +268,9 @@ impl Table {
             kinds.bytes(&all);
             for (of, page) in one.leaf.pages.iter().enumerate() {
                 let (marks, flag) = one.known(known, of, page);
-                tiles_known.add(page_number, tile_count, &marks.levels, &[]);
-                repeats_known.add(page_number, tile_count, &marks.repeats, &[]);
+                levels_known.add(tile_count, &marks.levels);
+                repeats_known.add(tile_count, &marks.repeats);
                 flags |= flag;
-                page_number += 1;
                 let at = At {
                     arena: base,
                     first: 0,
@@ -302,15 +302,15 @@ impl Table {
         let tile_bytes = |each: u64| tile_count.saturating_mul(each) as usize;
         let counts = work.take(tile_bytes(COUNTS as u64 * 8))?;
         let keep = known.iter().any(Known::is_wanted);
-        let tile_table = |work: &mut Work<'_>| match keep {
-            true => work.filled(tile_bytes(TILE_ENTRY as u64), 0),
-            false => work.take(tile_bytes(TILE_ENTRY as u64)),
+        let marks = |work: &mut Work<'_>| match keep {
+            true => work.filled(tile_bytes(MARK as u64), 0),
+            false => work.take(tile_bytes(MARK as u64)),
         };
         let mut table = Table {
             pages: work.upload(pages)?,
             found: work.take(page_count * FOUND)?,
-            tiles: tile_table(work)?,
-            repeats: tile_table(work)?,
+            tiles: Tiles::of_levels(marks(work)?, work.take(tile_bytes(4))?),
+            repeats: marks(work)?,
             levels: work.take(tile_bytes(TILE))?,
             sums: 0,
             kinds,
@@ -318,7 +318,8 @@ impl Table {
             tile_count,
             arena: (base, base + len),
         };
-        for (table, known) in [(table.tiles, tiles_known), (table.repeats, repeats_known)] {
+        let levels = table.tiles.levels;
+        for (table, known) in [(levels, levels_known), (table.repeats, repeats_known)] {
             // SAFETY: entries of a table that was just taken, which only this work uses.
             unsafe { known.stage(work, table)? };
         }
@@ -361,10 +362,10 @@ impl Table {
         let wanted = |(nested, known): (&&Nested, &Known)| {
             known.is_wanted() && nested.leaf.pages.iter().any(is_large)
         };
-        let len = self.tile_count as usize * TILE_ENTRY;
+        let len = self.tile_count as usize * MARK;
         let any = nested.iter().zip(known).any(wanted);
         // SAFETY: so many entries each. What kernels did not write there was zero.
-        any.then(|| unsafe { [self.tiles, self.repeats].map(|table| work.ride(table, len)) })
+        any.then(|| unsafe { [self.tiles.levels, self.repeats].map(|table| work.ride(table, len)) })
     }
 
     /// Where the tiles of the levels of large pages begin, of leaves of which that is wanted and not known.
@@ -379,22 +380,22 @@ impl Table {
             .iter()
             .map(|nested| vec![PageMarks::default(); nested.leaf.pages.len()])
             .collect();
-        let Some([tiles, repeats]) = noted else {
+        let Some([levels, repeats]) = noted else {
             return Ok(marks);
         };
-        let tiles = work.ridden_as::<TILE_ENTRY>(tiles)?;
-        let repeats = work.ridden_as::<TILE_ENTRY>(repeats)?;
-        let (mut tiles, mut repeats) = (tiles.as_slice(), repeats.as_slice());
+        let levels = work.ridden_as::<MARK>(levels)?;
+        let repeats = work.ridden_as::<MARK>(repeats)?;
+        let (mut levels, mut repeats) = (levels.as_slice(), repeats.as_slice());
         for ((nested, known), marks) in nested.iter().zip(known).zip(&mut marks) {
             for (page, marks) in nested.leaf.pages.iter().zip(marks) {
                 let count = page.entries.div_ceil(TILE) as usize;
-                let (own, others) = tiles.split_at(count.min(tiles.len()));
+                let (own, others) = levels.split_at(count.min(levels.len()));
                 let (own_repeats, other_repeats) = repeats.split_at(count.min(repeats.len()));
-                (tiles, repeats) = (others, other_repeats);
+                (levels, repeats) = (others, other_repeats);
                 if known.is_wanted() && is_large(page) {
-                    marks.levels = marks_of(own).0;
+                    marks.levels = marks_of(own);
                     if !nested.levels.lists.is_empty() {
-                        marks.repeats = marks_of(own_repeats).0;
+                        marks.repeats = marks_of(own_repeats);
                     }
                 }
             }
@@ -474,7 +475,8 @@ impl Table {
     fn job(&self, nests: u64, counts: u64, totals: u64, bitmaps: u64) -> Words {
         let mut job = Words::default();
         let (begin, end) = self.arena;
-        job.u64(self.pages).u64(0).u64(self.found).u64(self.tiles);
+        job.u64(self.pages).u64(0).u64(self.found);
+        self.tiles.describe(&mut job);
         job.u64(self.page_count as u64).u64(self.tile_count);
         job.u64(begin).u64(end);
         job.u64(begin.next_multiple_of(4)).u64(end & !3);

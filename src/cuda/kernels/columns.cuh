@@ -1,7 +1,7 @@
 // What the kernels of columns share: the tables that the host sends and the kernels fill, and reads of the arena.
 //
 // A page is cut into tiles of 1,024 rows, counted from its first. Everything that kernels find is in tables whose length the host
-// knows: a page in `Found`, a tile in `Tile`.
+// knows: a page in `Found`, a tile in the arrays of `Tiles`.
 #pragma once
 #include "types.cuh"
 
@@ -107,23 +107,28 @@ struct Found {
 };
 static_assert(sizeof(Found) == 24);  // `FOUND` there
 
-struct Tile {
-    u32 page;
-    u32 base;        // values of the page before it
-    u32 count;       // and its own
-    u32 level_byte;  // the run that its first level is in, in the body
-    u32 level_skip;  // values of that run before it
-    u32 value_byte;  // the same for its first value; of TEXT in PLAIN where that begins
-    u32 value_skip;
-    u32 unused;
+// Where a value is in a page: the run, and how many of its values are before.
+struct Mark {
+    u32 byte;
+    u32 skip;
 };
-static_assert(sizeof(Tile) == 32);  // `TILE_ENTRY` there, and in columns/marks.rs
+static_assert(sizeof(Mark) == 8);  // `MARK` in columns/marks.rs
+
+// What is found of tiles. A kernel asks for some of it, and of all tiles; what it does not ask for is not moved with it.
+struct Tiles {
+    Mark *levels;  // where its first level is
+    Mark *values;  // the same for its first value; of TEXT in PLAIN the byte where that begins
+    u32 *pages;
+    u32 *bases;    // values of the page before it
+    u32 *counts;   // and its own
+};
+static_assert(sizeof(Tiles) == 40);  // what `Tiles::describe` in columns/decode.rs writes
 
 struct Job {
     const Page *pages;
     const Column *columns;
     Found *found;
-    Tile *tiles;
+    Tiles tiles;
     u64 page_count;
     u64 tile_count;
     u64 begin;    // of the arena
@@ -133,7 +138,7 @@ struct Job {
     u32 stage;    // `walk`: 0 levels, 1 values
     u32 unused;
 };
-static_assert(sizeof(Job) == 88);  // what `decode` there and `Table::job` in columns/nesting.rs write
+static_assert(sizeof(Job) == 120);  // what `decode` there and `Table::job` in columns/nesting.rs write
 
 static __device__ u32 most(u32 a, u32 b) { return a > b ? a : b; }
 

@@ -351,9 +351,12 @@ static __device__ void make_values(const DeltaJob *work, const Page *page, const
     before += total + delta * deltas;
 }
 
+// Lengths are summed as they are written, so that nobody reads them for that alone. Only this warp looks at the checkpoint.
 template <class Number, bool PRODUCTS>
 static __device__ void emit(const DeltaJob *work, u64 index, Part &part) {
-    u32 lane = threadIdx.x % LANES;
+    u32 lane = threadIdx.x % LANES, bits = 0;
+    u64 sum = 0;
+    bool lengths = sizeof(Number) == 4 && part.stream->kind != NUMBERS;
     Number before = (Number)work->checkpoints[index].before;
     Number *to = (Number *)part.stream->values + part.first + lane * 4;
     for (u32 done = 0; done < part.values; done += CHUNK) {
@@ -366,7 +369,19 @@ static __device__ void emit(const DeltaJob *work, u64 index, Part &part) {
             for (u32 i = 0; i < 4; i++)
                 if (lane * 4 + i < values) to[i] = four[i];
         to += CHUNK;
+        if (!lengths) continue;
+        for (u32 i = 0; i < 4; i++) {
+            if (lane * 4 + i >= values) break;
+            sum += four[i];
+            bits |= (u32)four[i];
+        }
     }
+    if (!lengths) return;
+    for (u32 distance = LANES / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, distance);
+    if (__any_sync(ALL_LANES, bits >> 31)) sum = NEGATIVE;
+    // All lanes have looked at what is before the tile.
+    __syncwarp();
+    if (lane == 0) work->checkpoints[index].before = sum;
 }
 
 // Of a tile that is wrong the values are zeros, so that there are some.
@@ -377,6 +392,7 @@ static __device__ void no_values(const DeltaJob *work, u64 index, const Part &pa
     u32 *words = (u32 *)part.stream->values + (u64)first * (part.stream->width / 4);
     u32 count = least(found->values - first, TILE) * (part.stream->width / 4);
     for (u32 i = threadIdx.x % LANES; i < count; i += LANES) words[i] = 0;
+    if (part.stream->kind != NUMBERS && threadIdx.x % LANES == 0) work->checkpoints[index].before = 0;
 }
 
 template <bool PRODUCTS>
@@ -451,16 +467,16 @@ static __device__ void emit_rows(const DeltaJob *work, u64 index, u64 *ring) {
     const Found *found = &work->job.found[stream->page];
     if (found->failed || !stream->rows) return;
     u32 number = (u32)(index - stream->tiles), count = rows_of(page, number);
-    const Tile *tile = &work->job.tiles[page->tiles + number];
     u64 first = page->first + (u64)number * TILE;
     u32 units = column->units;
     Becomes becomes = {column->convert, column->argument, column->unit, units, ALL_LANES, column->width == 4};
     if ((units & (units - 1)) == 0) becomes.shift = __ffs(units) - 1;
     u8 *output = column->values + first * becomes.unit * units;
     const Checkpoint *checkpoints = work->checkpoints + stream->tiles;
-    u32 base = tile->base, end = base + tile->count;
+    const Tiles &tiles = work->job.tiles;
+    u32 base = tiles.bases[page->tiles + number], own = tiles.counts[page->tiles + number], end = base + own;
     // Of what is wrong nothing is made, but rows are zeros, so that there are some.
-    if (tile->count && (checkpoints[base / TILE].wrong || checkpoints[(end - 1) / TILE].wrong)) end = base;
+    if (own && (checkpoints[base / TILE].wrong || checkpoints[(end - 1) / TILE].wrong)) end = base;
     u32 bits = lane * 32 < count ? ones(count - lane * 32) : 0;
     if (column->validity) bits = load_bits(column->validity, first, count);
     if (end == base) bits = 0;

@@ -35,7 +35,7 @@ static_assert(sizeof(Blocks) == 24);  // `BLOCKS` there
 
 // 1,024 values of a stream, and the deltas behind each of them: where the first of these is. Nothing of that is known where there are none.
 struct Checkpoint {
-    u64 before;  // the sum of the deltas, then the first value
+    u64 before;  // the sum of the deltas, then the first value; of lengths at last their sum, or NEGATIVE
     u64 least;   // of the block
     u32 stream;
     u32 widths;  // where those of the block's miniblocks are in the body
@@ -46,6 +46,9 @@ struct Checkpoint {
 };
 static_assert(sizeof(Checkpoint) == 40);  // `CHECKPOINT` there
 
+// One of the lengths of a tile is below 0. Others are below 2^31, and their sum is below 2^41.
+#define NEGATIVE 0xffffffffffffffffull
+
 struct DeltaJob {
     Job job;
     const Stream *streams;
@@ -54,7 +57,7 @@ struct DeltaJob {
     u64 stream_count;
     u64 checkpoint_count;
 };
-static_assert(sizeof(DeltaJob) == 128);  // `Job`, and five numbers that are written there
+static_assert(sizeof(DeltaJob) == 160);  // `Job`, and five numbers that are written there
 
 // A number of 7 bits a byte, ten bytes at most, read by a warp; `at` becomes what follows it. False if it does not end.
 static __device__ bool read_number(const u8 *body, u32 &at, u32 end, u64 &number) {

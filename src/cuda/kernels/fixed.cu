@@ -88,10 +88,10 @@ KERNEL_WITH(fixed, THREADS, 8)(const __grid_constant__ Job given) {
     const Job *job = &given;
     __shared__ Rows rows;
     for (u64 index = blockIdx.x; index < job->tile_count; index += gridDim.x) {
-        const Tile *tile = &job->tiles[index];
-        const Page *page = &job->pages[tile->page];
+        u32 of = job->tiles.pages[index];
+        const Page *page = &job->pages[of];
         const Column *column = &job->columns[page->column];
-        const Found *found = &job->found[tile->page];
+        const Found *found = &job->found[of];
         if (found->failed || column->width == 0) continue;
         u32 number = (u32)(index - page->tiles), count = rows_of(page, number);
         u64 first = page->first + (u64)number * TILE;
@@ -100,14 +100,15 @@ KERNEL_WITH(fixed, THREADS, 8)(const __grid_constant__ Job given) {
         u64 section = (u64)page->body + found->section;
         // `delta` has brought these to their rows.
         if (encoding == DELTA_PACKED) continue;
-        u64 plain = section + (u64)tile->base * column->width;
+        u32 base = job->tiles.bases[index];
+        u64 plain = section + (u64)base * column->width;
         // No nulls and nothing to convert: a copy.
-        if (encoding == PLAIN && tile->count == count && column->convert == BYTES && unit * units == column->width &&
+        if (encoding == PLAIN && job->tiles.counts[index] == count && column->convert == BYTES && unit * units == column->width &&
             column->width % 4 == 0 && copy_words(job, plain, output, count * (column->width / 4)))
             continue;
         // Until nobody looks at the tile before.
         __syncthreads();
-        open_tile(job, page, column, found, tile, first, count, rows);
+        open_tile(job, page, column, found, index, first, count, rows);
         // A unit has a byte at least, so that there are as many as `WIDEST` allows at most.
         for (u32 at = threadIdx.x; at < count * units; at += THREADS) {
             u32 row = units == 1 ? at : at / units, rank = rank_of(column, rows, row);
@@ -120,7 +121,7 @@ KERNEL_WITH(fixed, THREADS, 8)(const __grid_constant__ Job given) {
                     there = entry < column->entries;
                     value.at = (u64)column->dictionary + (u64)entry * column->width;
                 } else if (encoding == SPLIT) {
-                    value.at = section + tile->base + rank;
+                    value.at = section + base + rank;
                     value.stride = found->values;
                 }
                 if (there)
@@ -138,22 +139,22 @@ KERNEL(booleans, THREADS)(const __grid_constant__ Job given) {
     __shared__ Rows rows;
     __shared__ u32 words[LANES];
     for (u64 index = blockIdx.x; index < job->tile_count; index += gridDim.x) {
-        const Tile *tile = &job->tiles[index];
-        const Page *page = &job->pages[tile->page];
+        u32 of = job->tiles.pages[index];
+        const Page *page = &job->pages[of];
         const Column *column = &job->columns[page->column];
-        const Found *found = &job->found[tile->page];
+        const Found *found = &job->found[of];
         if (found->failed || column->width != 0 || column->convert == TEXT) continue;
-        u32 number = (u32)(index - page->tiles), count = rows_of(page, number);
+        u32 number = (u32)(index - page->tiles), count = rows_of(page, number), base = job->tiles.bases[index];
         u64 first = page->first + (u64)number * TILE;
         __syncthreads();
-        open_tile(job, page, column, found, tile, first, count, rows);
+        open_tile(job, page, column, found, index, first, count, rows);
         for (u32 row = threadIdx.x; row < TILE; row += THREADS) {
             u32 rank = row < count ? rank_of(column, rows, row) : ALL_LANES, bit = 0;
             if (rank != ALL_LANES) {
                 if (page->encoding == RLE)
                     bit = rows.values[rank];
                 else
-                    bit = some_bits(job, page->body + found->section, (u64)tile->base + rank, 1);
+                    bit = some_bits(job, page->body + found->section, (u64)base + rank, 1);
             }
             u32 word = __ballot_sync(ALL_LANES, bit);
             if (row % LANES == 0) words[row / LANES] = word;

@@ -57,14 +57,14 @@ static_assert(sizeof(Bitmap) == 24);  // what `Table::fill` there writes
 struct NestJob {
     Job job;             // its tiles are those of definition levels
     const Nest *nests;   // by the column of a page
-    Tile *repeats;       // the same of repetition levels
+    Mark *repeats;       // where those of repetition levels begin
     u8 *levels;          // of each tile 1,024: definition << 3 | repetition
     u64 *counts;         // COUNTS rows with a number for each tile
     const u64 *sums;     // the same, exclusive, and one more in each row
     u64 *totals;         // of each page its counts, and where its values begin
     const Bitmap *bitmaps;
 };
-static_assert(sizeof(NestJob) == 144);  // `Job`, and seven numbers that are written there
+static_assert(sizeof(NestJob) == 176);  // `Job`, and seven numbers that are written there
 
 static __device__ void report_nest(const Nest *nest, const Page *page, u32 check) {
     atomicMin(nest->error, (u64)page->number << 32 | check);
@@ -74,7 +74,7 @@ static __device__ void report_nest(const Nest *nest, const Page *page, u32 check
 static __device__ u32 warp_number() { return (blockIdx.x * THREADS + threadIdx.x) / LANES; }
 static __device__ u32 warp_count() { return gridDim.x * WARPS; }
 
-static __device__ u32 walk_both(const Page *page, const Nest *nest, Found *found, Tile *repeats, Tile *tiles, u32 tile_count) {
+static __device__ u32 walk_both(const Page *page, const Nest *nest, Found *found, Mark *repeats, Mark *marks, u32 tile_count) {
     u32 rep_at = 0, rep_end = page->rep_len, at = page->rep_len, end = 0;
     if (page->v1) {
         rep_end = 0;
@@ -104,7 +104,7 @@ static __device__ u32 walk_both(const Page *page, const Nest *nest, Found *found
 #pragma unroll 1
     for (u32 stream = nest->lists ? 0 : 1; stream < 2; stream++) {
         u32 from = stream ? at : rep_at, to = stream ? end : rep_end, bits = stream ? nest->def_bits : nest->rep_bits;
-        u32 wrong = walk_runs(page->body, from, to, bits, page->entries, stream ? tiles : repeats, tile_count, true);
+        u32 wrong = walk_runs(page->body, from, to, bits, page->entries, stream ? marks : repeats, tile_count, 0);
         if (wrong) return (stream ? LEVELS : REPEATS) | wrong;
         // The `parquet` crate reads levels of lists ahead, and what follows may not be to its liking.
         if (!stream && from < to) return REPEATS_REST;
@@ -119,10 +119,10 @@ KERNEL_WITH(nesting_walk, THREADS, 6)(const __grid_constant__ NestJob given) {
     for (u32 index = warp_number(); index < (u32)job->page_count; index += warp_count()) {
         const Page *page = &job->pages[index];
         const Nest *nest = &nested->nests[page->column];
-        Tile *tiles = job->tiles + page->tiles;
         u32 tile_count = (page->entries + TILE - 1) / TILE;
-        for (u32 tile = lane; tile < tile_count; tile += LANES) tiles[tile].page = index;
-        u32 wrong = walk_both(page, nest, &job->found[index], nested->repeats + page->tiles, tiles, tile_count);
+        for (u32 tile = lane; tile < tile_count; tile += LANES) job->tiles.pages[page->tiles + tile] = index;
+        Mark *marks = job->tiles.levels + page->tiles;
+        u32 wrong = walk_both(page, nest, &job->found[index], nested->repeats + page->tiles, marks, tile_count);
         __syncwarp();
         if (lane == 0) {
             job->found[index].failed = wrong != 0;
@@ -136,9 +136,8 @@ KERNEL_WITH(nesting_known, THREADS, 6)(const __grid_constant__ NestJob given) {
     const NestJob *nested = &given;
     const Job *job = &nested->job;
     for (u32 index = warp_number(); index < (u32)job->tile_count; index += warp_count()) {
-        const Tile *tile = &job->tiles[index];
-        const Page *page = &job->pages[tile->page];
-        const Found *found = &job->found[tile->page];
+        const Page *page = &job->pages[job->tiles.pages[index]];
+        const Found *found = &job->found[job->tiles.pages[index]];
         const Nest *nest = &nested->nests[page->column];
         if (!(page->flags & KNOWN_LEVELS) || found->failed) continue;
         u32 number = index - (u32)page->tiles, tile_count = (page->entries + TILE - 1) / TILE, wrong = 0;
@@ -147,8 +146,8 @@ KERNEL_WITH(nesting_known, THREADS, 6)(const __grid_constant__ NestJob given) {
         for (u32 stream = nest->lists ? 0 : 1; stream < 2 && !wrong; stream++) {
             u32 begin = stream ? (page->v1 ? found->end + 4 : page->rep_len) : (page->v1 ? 4 : 0), after;
             u32 end = stream ? found->levels : found->end, bits = stream ? nest->def_bits : nest->rep_bits;
-            const Tile *own = stream ? tile : &nested->repeats[index];
-            wrong = known_levels(page->body, own, number == 0, is_last, begin, end, bits, rows_of(page, number), after);
+            const Mark *marks = stream ? job->tiles.levels : nested->repeats;
+            wrong = known_levels(page->body, marks + index, number == 0, is_last, begin, end, bits, rows_of(page, number), after);
             if (wrong && wrong != MARKS)
                 wrong |= stream ? LEVELS : REPEATS;
             else if (!wrong && !stream && is_last && after < end)
@@ -159,8 +158,8 @@ KERNEL_WITH(nesting_known, THREADS, 6)(const __grid_constant__ NestJob given) {
 }
 
 // Adds the levels of a tile to its bytes, shifted, by a warp.
-static __device__ void add_levels(const Job *job, const Page *page, const Tile *tile, u32 end, u32 bits, u32 rows, u32 shift, u8 *levels) {
-    u32 at = tile->level_byte, skip = tile->level_skip;
+static __device__ void add_levels(const Job *job, const Page *page, const Mark *mark, u32 end, u32 bits, u32 rows, u32 shift, u8 *levels) {
+    u32 at = mark->byte, skip = mark->skip;
     for (u32 done = 0; done < rows;) {
         Run run;
         // `nesting_walk` has been here.
@@ -189,9 +188,8 @@ KERNEL_WITH(nesting_levels, THREADS, 6)(const __grid_constant__ NestJob given) {
     u64 *words = room[threadIdx.x / LANES];
     const u8 *bytes = (const u8 *)words;
     for (u32 index = warp_number(); index < (u32)job->tile_count; index += warp_count()) {
-        const Tile *tile = &job->tiles[index];
-        const Page *page = &job->pages[tile->page];
-        const Found *found = &job->found[tile->page];
+        const Page *page = &job->pages[job->tiles.pages[index]];
+        const Found *found = &job->found[job->tiles.pages[index]];
         const Nest *nest = &nested->nests[page->column];
         u32 lists = nest->lists, values = 0, pads = 0;
         u64 counts = 0;
@@ -203,7 +201,8 @@ KERNEL_WITH(nesting_levels, THREADS, 6)(const __grid_constant__ NestJob given) {
 #pragma unroll 1
             for (u32 stream = lists ? 0 : 1; stream < 2; stream++) {
                 u32 end = stream ? found->levels : found->end, bits = stream ? nest->def_bits : nest->rep_bits;
-                add_levels(job, page, stream ? tile : &nested->repeats[index], end, bits, rows, stream ? 3 : 0, (u8 *)words);
+                const Mark *marks = stream ? job->tiles.levels : nested->repeats;
+                add_levels(job, page, marks + index, end, bits, rows, stream ? 3 : 0, (u8 *)words);
             }
             u64 *levels = (u64 *)(nested->levels + (u64)index * TILE);
 #pragma unroll 1
@@ -336,7 +335,7 @@ KERNEL(nesting_slots, THREADS)(const __grid_constant__ NestJob given) {
     const Job *job = &nested->job;
     u32 lane = threadIdx.x % LANES;
     for (u32 index = blockIdx.x; index < (u32)job->tile_count; index += gridDim.x) {
-        const Page *page = &job->pages[job->tiles[index].page];
+        const Page *page = &job->pages[job->tiles.pages[index]];
         const Nest *nest = &nested->nests[page->column];
         if (nest->skip) continue;
         u32 number = index - (u32)page->tiles, rows = rows_of(page, number), first = threadIdx.x * 8, lists = nest->lists;
@@ -364,7 +363,7 @@ KERNEL(nesting_slots, THREADS)(const __grid_constant__ NestJob given) {
                 previous = levels[first - 1];
             } else if (index > nest->first_tile) {
                 // The last entry of the tile before, which may be of another page.
-                const Page *other = &job->pages[job->tiles[index - 1].page];
+                const Page *other = &job->pages[job->tiles.pages[index - 1]];
                 u32 last = rows_of(other, index - 1 - (u32)other->tiles) - 1;
                 previous = (levels - TILE)[last];
             }

@@ -2,8 +2,8 @@
 #include "runs.cuh"
 
 // The levels of a tile, by a warp: a lane gets those of 32 rows.
-static __device__ u32 bits_of(const Job *job, const Page *page, const Found *found, const Tile *tile, u32 rows) {
-    u32 lane = threadIdx.x % LANES, at = tile->level_byte, skip = tile->level_skip, bits = 0;
+static __device__ u32 bits_of(const Job *job, const Page *page, const Found *found, const Mark *mark, u32 rows) {
+    u32 lane = threadIdx.x % LANES, at = mark->byte, skip = mark->skip, bits = 0;
     for (u32 done = 0; done < rows;) {
         Run run;
         // `walk` has been here.
@@ -28,9 +28,8 @@ KERNEL(rle, THREADS)(const __grid_constant__ Job given) {
     u32 lane = threadIdx.x % LANES;
     u64 warps = thread_count() / LANES;
     for (u64 index = thread_number() / LANES; index < job->tile_count; index += warps) {
-        Tile *tile = &job->tiles[index];
-        const Page *page = &job->pages[tile->page];
-        const Found *found = &job->found[tile->page];
+        const Page *page = &job->pages[job->tiles.pages[index]];
+        const Found *found = &job->found[job->tiles.pages[index]];
         const Column *column = &job->columns[page->column];
         if (found->failed || !column->validity) continue;
         u32 number = (u32)(index - page->tiles), rows = rows_of(page, number);
@@ -39,11 +38,11 @@ KERNEL(rle, THREADS)(const __grid_constant__ Job given) {
         if (page->flags & SLOTS) {
             bits = load_bits(column->validity, first, rows);
         } else {
-            bits = bits_of(job, page, found, tile, rows);
+            bits = bits_of(job, page, found, job->tiles.levels + index, rows);
             store_bits(column->validity, first, rows, bits);
         }
         u32 count = sum_to_lane(__popc(bits));
-        if (lane == LANES - 1) tile->count = count;
+        if (lane == LANES - 1) job->tiles.counts[index] = count;
     }
 }
 
@@ -56,13 +55,13 @@ KERNEL(ranks, THREADS)(const __grid_constant__ Job given) {
         const Column *column = &job->columns[page->column];
         Found *found = &job->found[index];
         if (found->failed) continue;
-        Tile *tiles = job->tiles + page->tiles;
+        u32 *bases = job->tiles.bases + page->tiles, *counts = job->tiles.counts + page->tiles;
         u32 tile_count = (page->entries + TILE - 1) / TILE, before = 0;
         for (u32 begin = 0; begin < tile_count; begin += THREADS) {
             u32 own = begin + threadIdx.x, count = 0;
             if (own < tile_count) {
-                if (!column->validity) tiles[own].count = rows_of(page, own);
-                count = tiles[own].count;
+                if (!column->validity) counts[own] = rows_of(page, own);
+                count = counts[own];
             }
             u32 to_here = sum_to_lane(count);
             if (threadIdx.x % LANES == LANES - 1) sums[threadIdx.x / LANES] = to_here;
@@ -72,7 +71,7 @@ KERNEL(ranks, THREADS)(const __grid_constant__ Job given) {
                 if (warp == threadIdx.x / LANES) to_here += all;
                 all += sums[warp];
             }
-            if (own < tile_count) tiles[own].base = before + to_here - count;
+            if (own < tile_count) bases[own] = before + to_here - count;
             before += all;
             __syncthreads();
         }

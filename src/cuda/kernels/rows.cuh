@@ -9,9 +9,10 @@ struct Rows {
     u32 values[TILE];   // dictionary indices, or booleans, by rank in the tile
 };
 
-// Unpacks `count` values from the tile's first on, by all threads of the block.
-static __device__ void unpack(const Job *job, const Page *page, const Found *found, const Tile *tile, u32 *values) {
-    u32 at = tile->value_byte, skip = tile->value_skip, count = tile->count, done = 0;
+// Unpacks the values of tile `index`, by all threads of the block.
+static __device__ void unpack(const Job *job, const Page *page, const Found *found, u64 index, u32 *values) {
+    const Mark *mark = job->tiles.values + index;
+    u32 at = mark->byte, skip = mark->skip, count = job->tiles.counts[index], done = 0;
     while (done < count) {
         Run run;
         // `walk` has been here.
@@ -31,14 +32,14 @@ static __device__ void unpack(const Job *job, const Page *page, const Found *fou
 }
 
 // Fills `Rows` for a tile. The block is in step before, and after.
-static __device__ void open_tile(const Job *job, const Page *page, const Column *column, const Found *found, const Tile *tile,
-                                 u64 first, u32 rows, Rows &out) {
+static __device__ void open_tile(const Job *job, const Page *page, const Column *column, const Found *found, u64 index, u64 first,
+                                 u32 rows, Rows &out) {
     if (column->validity && threadIdx.x < LANES) {
         u32 bits = load_bits(column->validity, first, rows), count = __popc(bits);
         out.valid[threadIdx.x] = bits;
         out.before[threadIdx.x] = sum_to_lane(count) - count;
     }
-    if (page->encoding == DICTIONARY || page->encoding == RLE) unpack(job, page, found, tile, out.values);
+    if (page->encoding == DICTIONARY || page->encoding == RLE) unpack(job, page, found, index, out.values);
     __syncthreads();
 }
 

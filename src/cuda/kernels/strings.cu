@@ -105,16 +105,17 @@ WIDE_KERNEL(strings_known)(const __grid_constant__ StringJob given) {
     const Job *job = &strings->job;
     u64 warps = thread_count() / LANES;
     for (u64 index = thread_number() / LANES; index < job->tile_count; index += warps) {
-        const Tile *tile = &job->tiles[index];
-        const Page *page = &job->pages[tile->page];
+        u32 of = job->tiles.pages[index];
+        const Page *page = &job->pages[of];
         const Column *column = &job->columns[page->column];
-        const Found *found = &job->found[tile->page];
+        const Found *found = &job->found[of];
         if (!is_text(column) || page->encoding != PLAIN || found->failed || !(page->flags & KNOWN_VALUES)) continue;
-        u32 base = tile->base, count = tile->count, at = tile->value_byte;
+        const Mark *mark = job->tiles.values + index;
+        u32 base = job->tiles.bases[index], count = job->tiles.counts[index], at = mark->byte;
         if (base == found->values) continue;
         bool is_last = base + count == found->values;
-        u32 end = is_last ? page->len : tile[1].value_byte;
-        u32 *ends = strings->sources[tile->page].ends + base;
+        u32 end = is_last ? page->len : mark[1].byte;
+        u32 *ends = strings->sources[of].ends + base;
         bool wrong = (base == 0 && at != found->section) || at > end || end > page->len;
         if (!wrong) wrong = walk_lengths(job, page->body, at, end, count, ends, windows[threadIdx.x / LANES]);
         __syncwarp();
@@ -153,29 +154,29 @@ WIDE_KERNEL(strings_count)(const __grid_constant__ StringJob given) {
     __shared__ u64 room[WARPS];
     const Job *job = &strings->job;
     for (u64 index = blockIdx.x; index < job->tile_count; index += gridDim.x) {
-        const Tile *tile = &job->tiles[index];
-        const Page *page = &job->pages[tile->page];
+        u32 of = job->tiles.pages[index];
+        const Page *page = &job->pages[of];
         const Column *column = &job->columns[page->column];
-        const Found *found = &job->found[tile->page];
+        const Found *found = &job->found[of];
         if (!is_text(column) || found->failed || strings->strings[page->column].decimals) continue;
-        const Source *source = source_of(strings, page, tile->page);
+        const Source *source = source_of(strings, page, of);
         if (!source) continue;
+        u32 base = job->tiles.bases[index], count = job->tiles.counts[index];
         if (page->encoding != DICTIONARY) {
             // All bytes between the ends, without the gaps.
-            u32 last = tile->base + tile->count;
-            u32 bytes = end_before(source, last) - end_before(source, tile->base) - tile->count * source->gap;
+            u32 begin = end_before(source, base), bytes = end_before(source, base + count) - begin - count * source->gap;
             if (threadIdx.x == 0) {
                 strings->bytes[index] = bytes;
                 // For another time.
-                if (page->encoding == PLAIN && !(page->flags & KNOWN_VALUES)) job->tiles[index].value_byte = end_before(source, tile->base);
+                if (page->encoding == PLAIN && !(page->flags & KNOWN_VALUES)) job->tiles.values[index].byte = begin;
             }
             continue;
         }
         __syncthreads();
-        unpack(job, page, found, tile, indices);
+        unpack(job, page, found, index, indices);
         __syncthreads();
         u64 sum = 0, total;
-        for (u32 rank = threadIdx.x; rank < tile->count; rank += THREADS) {
+        for (u32 rank = threadIdx.x; rank < count; rank += THREADS) {
             u32 entry = indices[rank];
             if (entry < column->entries)
                 sum += place_of(source, entry).len;
@@ -205,21 +206,22 @@ WIDE_KERNEL(strings_place)(const __grid_constant__ StringJob given) {
     __shared__ u64 room[WARPS];
     const Job *job = &strings->job;
     for (u64 index = blockIdx.x; index < job->tile_count; index += gridDim.x) {
-        const Tile *tile = &job->tiles[index];
-        const Page *page = &job->pages[tile->page];
+        u32 of = job->tiles.pages[index];
+        const Page *page = &job->pages[of];
         const Column *column = &job->columns[page->column];
-        const Found *found = &job->found[tile->page];
+        const Found *found = &job->found[of];
         const Strings *text = &strings->strings[page->column];
         if (!is_text(column) || found->failed || text->decimals) continue;
-        const Source *source = source_of(strings, page, tile->page);
+        const Source *source = source_of(strings, page, of);
         if (!source) continue;
         u32 number = (u32)(index - page->tiles), count = rows_of(page, number);
         u64 first = page->first + (u64)number * TILE, zero = strings->before[text->tile];
+        u32 base = job->tiles.bases[index];
         u64 offset = strings->before[index] - zero;
         __syncthreads();
-        open_tile(job, page, column, found, tile, first, count, rows);
+        open_tile(job, page, column, found, index, first, count, rows);
         bool packed = page->encoding == DICTIONARY;
-        u32 begin = packed ? 0 : end_before(source, tile->base);
+        u32 begin = packed ? 0 : end_before(source, base);
 #pragma unroll 1
         for (u32 round = 0; round < count; round += THREADS) {
             u32 slot = round + threadIdx.x;
@@ -228,8 +230,9 @@ WIDE_KERNEL(strings_place)(const __grid_constant__ StringJob given) {
                 if (!here) continue;
                 u32 rank = slot;
                 if (column->validity) rank = rows.before[slot / 32] + __popc(rows.valid[slot / 32] & ones(slot % 32));
-                u32 end = end_before(source, tile->base + rank);
-                text->places[first + slot] = end + source->gap;
+                u32 end = end_before(source, base + rank);
+                // `delta_text_bytes` knows itself where these are.
+                if (page->encoding != DELTA_BYTES) text->places[first + slot] = end + source->gap;
                 store_offset(text, first + slot, offset + (end - begin - rank * source->gap));
                 continue;
             }
@@ -301,7 +304,7 @@ WIDE_KERNEL(strings_copy)(const __grid_constant__ StringJob given) {
         for (; index < text->tile_end && strings->before[index] - zero < end; index++) {
             u64 tile_begin = strings->before[index] - zero, tile_end = strings->before[index + 1] - zero;
             if (tile_begin == tile_end) continue;
-            u32 of = job->tiles[index].page;
+            u32 of = job->tiles.pages[index];
             const Page *page = &job->pages[of];
             // These are made where they go.
             if (page->encoding == DELTA_BYTES) continue;
@@ -365,25 +368,25 @@ WIDE_KERNEL(strings_decimals)(const __grid_constant__ StringJob given) {
     __shared__ Rows rows;
     const Job *job = &strings->job;
     for (u64 index = blockIdx.x; index < job->tile_count; index += gridDim.x) {
-        const Tile *tile = &job->tiles[index];
-        const Page *page = &job->pages[tile->page];
+        u32 of = job->tiles.pages[index];
+        const Page *page = &job->pages[of];
         const Column *column = &job->columns[page->column];
-        const Found *found = &job->found[tile->page];
+        const Found *found = &job->found[of];
         if (!is_text(column) || found->failed || !strings->strings[page->column].decimals) continue;
-        const Source *source = source_of(strings, page, tile->page);
+        const Source *source = source_of(strings, page, of);
         if (!source) continue;
-        u32 number = (u32)(index - page->tiles), count = rows_of(page, number), units = column->units;
+        u32 number = (u32)(index - page->tiles), count = rows_of(page, number), units = column->units, base = job->tiles.bases[index];
         u64 first = page->first + (u64)number * TILE;
         u32 *output = (u32 *)column->values + first * units;
         __syncthreads();
-        open_tile(job, page, column, found, tile, first, count, rows);
+        open_tile(job, page, column, found, index, first, count, rows);
 #pragma unroll 1
         // A decimal has 16 or 32 bytes, which are eight units at most.
         for (u32 at = threadIdx.x; at < count * units; at += THREADS) {
             u32 row = at / units, low = (at - row * units) * 4, rank = rank_of(column, rows, row), word = 0;
             if (rank != ALL_LANES) {
                 Place place = {0, 0};
-                u32 entry = page->encoding == DICTIONARY ? rows.values[rank] : tile->base + rank;
+                u32 entry = page->encoding == DICTIONARY ? rows.values[rank] : base + rank;
                 if (page->encoding == DICTIONARY && entry >= column->entries)
                     report(column, page, INDEX);
                 else

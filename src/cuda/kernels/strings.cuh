@@ -38,7 +38,7 @@ struct StringJob {
     u64 column_count;
     u64 chunks;
 };
-static_assert(sizeof(StringJob) == 136);  // `Job`, and six numbers that are written there
+static_assert(sizeof(StringJob) == 168);  // `Job`, and six numbers that are written there
 
 static __device__ bool is_text(const Column *column) { return column->convert == TEXT; }
 

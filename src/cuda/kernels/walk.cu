@@ -5,7 +5,7 @@
 // over dictionary indices and booleans.
 #include "walk.cuh"
 
-static __device__ u32 walk_levels(const Page *page, const Column *column, Found *found, Tile *tiles, u32 tile_count) {
+static __device__ u32 walk_levels(const Page *page, const Column *column, Found *found, Mark *marks, u32 tile_count) {
     bool nullable = column->validity != 0;
     u32 at = 0, end = 0;
     if (!page->v1) {
@@ -23,11 +23,11 @@ static __device__ u32 walk_levels(const Page *page, const Column *column, Found 
         found->levels = end;
     }
     if (!nullable || page->flags & (SLOTS | KNOWN_LEVELS)) return 0;
-    u32 wrong = walk_runs(page->body, at, end, 1, page->entries, tiles, tile_count, true);
+    u32 wrong = walk_runs(page->body, at, end, 1, page->entries, marks, tile_count, 0);
     return wrong ? LEVELS | wrong : 0;
 }
 
-static __device__ u32 walk_values(const Page *page, const Column *column, Found *found, Tile *tiles, u32 tile_count) {
+static __device__ u32 walk_values(const Page *page, const Column *column, Found *found, Mark *marks, const u32 *bases, u32 tile_count) {
     u32 at = found->section, end = page->len, bits = 1, count = found->values;
     if (page->encoding == RLE) {
         if (end - at < 4) return VALUES_LENGTH;
@@ -47,12 +47,12 @@ static __device__ u32 walk_values(const Page *page, const Column *column, Found 
     }
     // Without values no tile begins anywhere.
     if (page->flags & KNOWN_VALUES && count) return 0;
-    u32 wrong = walk_runs(page->body, at, end, bits, count, tiles, tile_count, false);
+    u32 wrong = walk_runs(page->body, at, end, bits, count, marks, tile_count, bases);
     if (wrong) return RUNS | wrong;
     return at < end && page->body[at] ? TRAILING : 0;
 }
 
-KERNEL(walk, THREADS)(const __grid_constant__ Job given) {
+KERNEL_WITH(walk, THREADS, 8)(const __grid_constant__ Job given) {
     const Job *job = &given;
     u32 lane = threadIdx.x % LANES;
     u64 warps = thread_count() / LANES;
@@ -60,14 +60,14 @@ KERNEL(walk, THREADS)(const __grid_constant__ Job given) {
         const Page *page = &job->pages[index];
         const Column *column = &job->columns[page->column];
         Found *found = &job->found[index];
-        Tile *tiles = job->tiles + page->tiles;
+        const Tiles &tiles = job->tiles;
         u32 tile_count = (page->entries + TILE - 1) / TILE, wrong;
         if (job->stage == 0) {
-            for (u32 tile = lane; tile < tile_count; tile += LANES) tiles[tile].page = (u32)index;
-            wrong = walk_levels(page, column, found, tiles, tile_count);
+            for (u32 tile = lane; tile < tile_count; tile += LANES) tiles.pages[page->tiles + tile] = (u32)index;
+            wrong = walk_levels(page, column, found, tiles.levels + page->tiles, tile_count);
         } else {
             if (found->failed || (page->encoding != DICTIONARY && page->encoding != RLE)) continue;
-            wrong = walk_values(page, column, found, tiles, tile_count);
+            wrong = walk_values(page, column, found, tiles.values + page->tiles, tiles.bases + page->tiles, tile_count);
         }
         __syncwarp();
         if (lane == 0) {
@@ -78,15 +78,15 @@ KERNEL(walk, THREADS)(const __grid_constant__ Job given) {
 }
 
 // As `known_levels`, of values. Behind the last one there is nothing, or padding.
-static __device__ u32 known_values(const Page *page, const Found *found, const Tile *tile, u32 number) {
-    Mark mark = {tile->value_byte, tile->value_skip};
+static __device__ u32 known_values(const Page *page, const Found *found, const Mark *marks, u32 base, u32 count) {
+    Mark mark = *marks;
     u32 after, begin = found->section + (page->encoding == RLE ? 4 : 1), end = found->end;
-    if (tile->base == found->values) return 0;
-    if (tile->base == 0 && (mark.byte != begin || mark.skip)) return MARKS;
-    u32 wrong = walk_part(page->body, mark, after, end, found->bits, tile->count);
+    if (base == found->values) return 0;
+    if (base == 0 && (mark.byte != begin || mark.skip)) return MARKS;
+    u32 wrong = walk_part(page->body, mark, after, end, found->bits, count);
     if (wrong) return RUNS | wrong;
-    if (tile->base + tile->count == found->values) return after < end && page->body[after] ? TRAILING : 0;
-    return mark.byte != tile[1].value_byte || mark.skip != tile[1].value_skip ? MARKS : 0;
+    if (base + count == found->values) return after < end && page->body[after] ? TRAILING : 0;
+    return mark.byte != marks[1].byte || mark.skip != marks[1].skip ? MARKS : 0;
 }
 
 // Pages of which it is known where tiles begin, in the stages of `walk`, which was there. What others make of a tile that is wrong is not taken.
@@ -94,18 +94,18 @@ KERNEL(walk_known, THREADS)(const __grid_constant__ Job given) {
     const Job *job = &given;
     u64 warps = thread_count() / LANES;
     for (u64 index = thread_number() / LANES; index < job->tile_count; index += warps) {
-        const Tile *tile = &job->tiles[index];
-        const Page *page = &job->pages[tile->page];
-        const Found *found = &job->found[tile->page];
+        const Tiles &tiles = job->tiles;
+        const Page *page = &job->pages[tiles.pages[index]];
+        const Found *found = &job->found[tiles.pages[index]];
         u32 number = (u32)(index - page->tiles), tile_count = (page->entries + TILE - 1) / TILE, wrong = 0;
         if (found->failed) continue;
         if (job->stage == 0) {
             if (!(page->flags & KNOWN_LEVELS)) continue;
             u32 after, begin = page->v1 ? 4 : 0;
-            wrong = known_levels(page->body, tile, number == 0, number + 1 == tile_count, begin, found->levels, 1, rows_of(page, number), after);
+            wrong = known_levels(page->body, tiles.levels + index, number == 0, number + 1 == tile_count, begin, found->levels, 1, rows_of(page, number), after);
             if (wrong && wrong != MARKS) wrong |= LEVELS;
         } else if (page->flags & KNOWN_VALUES && (page->encoding == DICTIONARY || page->encoding == RLE)) {
-            wrong = known_values(page, found, tile, number);
+            wrong = known_values(page, found, tiles.values + index, tiles.bases[index], tiles.counts[index]);
         }
         if (wrong && threadIdx.x % LANES == 0) report(&job->columns[page->column], page, wrong);
     }

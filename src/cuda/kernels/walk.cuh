@@ -28,9 +28,9 @@ static __device__ u32 alike_runs(const u8 *body, u32 at, u32 stride, u32 end, u3
     return 0;
 }
 
-// Takes `count` values of the runs from `at` to `end` of the body; `at` becomes where they end. Gives what is wrong, or 0, the same in
-// all lanes.
-static __device__ u32 walk_runs(const u8 *body, u32 &at, u32 end, u32 bits, u32 count, Tile *tiles, u32 tile_count, bool levels) {
+// Takes `count` values of the runs from `at` to `end` of the body; `at` becomes where they end. Notes where each tile begins, of which `bases` are
+// the values before it, or there are none, as of levels: all tiles have as many of these. Gives what is wrong, or 0, the same in all lanes.
+static __device__ u32 walk_runs(const u8 *body, u32 &at, u32 end, u32 bits, u32 count, Mark *marks, u32 tile_count, const u32 *bases) {
     u32 lane = threadIdx.x % LANES;
     u32 value = 0, stride = 0, tile = 0, base = 0;
     while (value < count) {
@@ -42,22 +42,17 @@ static __device__ u32 walk_runs(const u8 *body, u32 &at, u32 end, u32 bits, u32 
             u32 own = tile + lane, begin = 0;
             bool here = own < tile_count;
             if (here) {
-                begin = levels ? own * TILE : tiles[own].base;
+                begin = bases ? bases[own] : own * TILE;
                 here = begin < after;
             }
             if (here) {
                 u32 run_before = (begin - value) / len;
                 u32 byte = at + run_before * size, skip = begin - value - run_before * len;
-                if (levels) {
-                    tiles[own].level_byte = byte;
-                    tiles[own].level_skip = skip;
-                } else {
-                    tiles[own].value_byte = byte;
-                    tiles[own].value_skip = skip;
-                }
+                marks[own].byte = byte;
+                marks[own].skip = skip;
             }
             tile += __popc(__ballot_sync(ALL_LANES, here));
-            if (tile < tile_count) base = levels ? tile * TILE : tiles[tile].base;
+            if (tile < tile_count) base = bases ? bases[tile] : tile * TILE;
         }
         value = after;
         at += runs * size;
@@ -65,12 +60,6 @@ static __device__ u32 walk_runs(const u8 *body, u32 &at, u32 end, u32 bits, u32 
     }
     return 0;
 }
-
-// Where a value is: the run, and how many of its values are before.
-struct Mark {
-    u32 byte;
-    u32 skip;
-};
 
 // Goes over the `count` values from `mark` on, as `walk_runs` does over all; `mark` becomes where the next one is, and `after` where the run
 // after the last of them begins. Which place `mark` is, it is not asked.
@@ -98,14 +87,14 @@ static __device__ u32 walk_part(const u8 *body, Mark &mark, u32 &after, u32 end,
 
 // What is wrong with the levels of a tile of which it is known from another time where it begins: they have to begin there, in the first tile at
 // `begin`, and end where those of the next one begin. So all of them are those that a walk from `begin` on finds.
-static __device__ u32 known_levels(const u8 *body, const Tile *tile, bool is_first, bool is_last, u32 begin, u32 end, u32 bits, u32 count,
+static __device__ u32 known_levels(const u8 *body, const Mark *marks, bool is_first, bool is_last, u32 begin, u32 end, u32 bits, u32 count,
                                    u32 &after) {
-    Mark mark = {tile->level_byte, tile->level_skip};
+    Mark mark = *marks;
     after = end;
     if (is_first && (mark.byte != begin || mark.skip)) return MARKS;
     u32 wrong = walk_part(body, mark, after, end, bits, count);
     if (wrong) return wrong;
-    return !is_last && (mark.byte != tile[1].level_byte || mark.skip != tile[1].level_skip) ? MARKS : 0;
+    return !is_last && (mark.byte != marks[1].byte || mark.skip != marks[1].skip) ? MARKS : 0;
 }
 
 static __device__ u32 length_at(const u8 *bytes) {
