@@ -125,6 +125,13 @@ fn a_scan_takes_half_of_what_the_device_could_give() {
         assert!(gpu.stats().held >= 4 << 20);
         assert!(gpu.memory().unwrap().0 <= 4 << 20);
         assert_eq!(told(&gpu), (8 << 20) / 4);
+        // And so is what the pool of streams keeps.
+        gpu.trim();
+        let stream = gpu.stream().unwrap();
+        drop(gpu.allocate_in(&stream, 4 << 20).unwrap());
+        stream.synchronize().unwrap();
+        assert!(gpu.memory().unwrap().0 <= 4 << 20);
+        assert_eq!(told(&gpu), (8 << 20) / 4);
     }
     nothing_left(&session);
 }
