@@ -346,6 +346,12 @@ fn options_without_a_meaning_are_refused() {
             matches!(error.kind(), ErrorKind::InvalidOption { .. }),
             "{error}"
         );
+        // It says which option, and what would do.
+        let text = error.to_string();
+        assert!(
+            text.contains("(0): a ") && text.contains(" at least"),
+            "{text}"
+        );
     }
     let error = scan(reader).rows(5..11).batches().unwrap_err();
     assert!(

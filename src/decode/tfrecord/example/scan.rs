@@ -202,8 +202,11 @@ impl ExampleScan {
 
     pub(super) fn check(&self) -> Result<()> {
         let none = [
-            (self.rows == 0, "batches of no rows"),
-            (self.threads == Some(0), "a scan by no threads"),
+            (self.rows == 0, "batch_rows(0): a batch has a row at least"),
+            (
+                self.threads == Some(0),
+                "threads(0): a scan has a thread at least; unless told, as many as the machine runs",
+            ),
             (self.ahead == Some(0), "a scan of no batches ahead"),
             (self.infer_from == 0, "a schema from no examples"),
         ];
