@@ -306,3 +306,26 @@ impl<I, T: Answer> fmt::Debug for FileStream<I, T> {
         f.debug_tuple("FileStream").field(&self.0).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use crate::files::read_files;
+
+    #[test]
+    fn parts_share_what_one_would_have() {
+        let three = NonZeroUsize::MIN.saturating_add(2);
+        let window = NonZeroUsize::MIN.saturating_add(29);
+        let many = read_files(["a", "b"]).window_files(window);
+        let parts = many.window_bytes(3000).split(three);
+        assert_eq!(parts.len(), 3);
+        for part in parts {
+            let options = &part.job.desk.options;
+            assert_eq!(
+                (options.parts, options.window_files, options.window_bytes),
+                (3, 10, 1000)
+            );
+        }
+    }
+}
