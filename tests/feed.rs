@@ -498,7 +498,7 @@ fn only_what_is_asked_for_is_decoded_and_explained() {
         "{out}"
     );
     assert!(out.contains("  read for it: "), "{out}");
-    assert!(out.contains("metadata in 1 request, "), "{out}");
+    assert!(out.contains("metadata in 1 request\n"), "{out}");
     let (code, json, err) = outcome(&feed(["--json"].into_iter().chain(args)));
     assert_eq!((code, &*err), (0, ""), "{json}");
     let lines = objects(&json)[0]["explain"].as_array().unwrap().clone();

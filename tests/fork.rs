@@ -6,6 +6,7 @@ mod common;
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,8 +14,9 @@ use common::skip::require;
 use common::subjects::PlainFile;
 use feedwater::fault::{Faults, Faulty};
 use feedwater::{
-    Batch, BlockMut, Engine, EngineOptions, Error, ErrorKind, Failed, MemoryReader, OpenOptions,
-    Pending, ReadInto, ReadOptions, Reader, ReaderExt, Result, Route, Source, Started,
+    Batch, BlockMut, Engine, EngineOptions, Error, ErrorKind, Failed, FileContent, FileResult,
+    MemoryReader, OpenOptions, Pending, ReadInto, ReadOptions, Reader, ReaderExt, Result, Route,
+    Source, Started,
 };
 
 /// One fork at a time: a child has only the thread that forked, and locks that another test's thread holds at
@@ -532,32 +534,39 @@ fn many_files_that_were_begun_are_the_parents_and_others_are_read() {
     let two = std::num::NonZeroUsize::new(2).unwrap();
     let mut parts = feedwater::read_files(&paths).split(two);
     assert!(parts[0].next().unwrap().result.is_ok());
+    let mut few = feedwater::read_files(&paths[..3]).into_iter();
+    assert!(few.next().unwrap().result.is_ok());
     let mut entries = feedwater::walk(dir.path()).into_iter();
     assert!(files.next().unwrap().result.is_ok());
     assert!(entries.next().unwrap().result.is_ok());
     in_child(|| {
-        let forked = |result: Result<()>| result.is_err_and(|error| is_forked(&error));
-        if !files
-            .next()
-            .is_some_and(|file| forked(file.result.map(drop)))
-        {
+        // The error names the path of the result.
+        let forked = |path: &Path, result: Result<()>| {
+            let named = path.to_str();
+            result.is_err_and(|error| is_forked(&error) && error.name() == named)
+        };
+        let of_files = |file: FileResult<FileContent>| {
+            let is_of = paths.get(file.index as usize).map(PathBuf::as_path) == Some(&file.path);
+            is_of && forked(&file.path, file.result.map(drop))
+        };
+        if !files.next().is_some_and(of_files) {
             return 1;
         }
         if !entries
             .next()
-            .is_some_and(|entry| forked(entry.result.map(drop)))
+            .is_some_and(|entry| forked(&entry.path, entry.result.map(drop)))
         {
             return 2;
+        }
+        // All of its paths were begun before.
+        if !few.next().is_some_and(of_files) || few.next().is_some() {
+            return 7;
         }
         if files.next().is_some() || entries.next().is_some() {
             return 3;
         }
         for part in &mut parts {
-            if !part
-                .next()
-                .is_some_and(|file| forked(file.result.map(drop)))
-                || part.next().is_some()
-            {
+            if !part.next().is_some_and(of_files) || part.next().is_some() {
                 return 6;
             }
         }
@@ -572,5 +581,6 @@ fn many_files_that_were_begun_are_the_parents_and_others_are_read() {
         0
     });
     assert_eq!((files.count(), entries.count()), (99, 99));
+    assert_eq!(few.count(), 2);
     assert_eq!(parts.into_iter().flatten().count(), 99);
 }

@@ -108,6 +108,7 @@ fn bad_files_are_one_line_each_and_the_others_are_read() {
     let (code, out, err) = run([&no_dir]);
     assert_eq!((code, err.lines().count()), (1, 1), "{out}{err}");
     assert!(err.contains("nothing: open failed"), "{err}");
+    assert!(out.starts_with("0 files, 0 bytes, 1 error in "), "{out}");
     // A directory in place of a file is not read; what is larger than the engine takes neither.
     let (code, out, _) = run(["--json".as_ref(), no_dir.as_os_str()]);
     assert_eq!(code, 1);

@@ -186,6 +186,16 @@ fn the_table_says_what_is_simulated_and_wrong_options_are_refused() {
     ] {
         assert_eq!(replay(wrong).status.code(), Some(2), "{wrong:?}");
     }
+    // A name that there is not is told with those that there are.
+    for (option, what, names) in [
+        ("--traces", "trace", "image_tree, shards, flat_prefix,"),
+        ("--policies", "policy", "none, lru, moka,"),
+    ] {
+        let text = String::from_utf8(replay(&[option, "lru,nope"]).stderr).unwrap();
+        let name = if option == "--traces" { "lru" } else { "nope" };
+        let said = format!("metadata_replay: there is no {what} {name:?}, but {names}");
+        assert!(text.starts_with(&said), "{text}");
+    }
     let help = replay(&["--help"]);
     assert!(
         help.status.success()

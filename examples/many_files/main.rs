@@ -99,16 +99,22 @@ fn compared(args: &Args, out: &mut dyn Write, failed: &mut bool) -> io::Result<(
 fn text(done: &Done) -> String {
     let seconds = done.seconds.max(1e-9);
     format!(
-        "{} files, {} bytes, {} errors in {:.4} s ({:.4} s of processors): {:.0} files/s, {:.0} MB/s, by {}",
-        done.files,
-        done.bytes,
-        done.errors,
+        "{}, {}, {} in {:.4} s ({:.4} s of processors): {:.0} files/s, {:.0} MB/s, by {}",
+        counted(done.files, "file"),
+        counted(done.bytes, "byte"),
+        counted(done.errors, "error"),
         done.seconds,
         done.cpu_seconds,
         done.files as f64 / seconds,
         done.bytes as f64 / seconds / 1e6,
         done.engine.as_deref().unwrap_or("nobody"),
     )
+}
+
+/// `1 file`, `2 files`.
+fn counted(count: u64, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
 }
 
 fn json(done: &Done) -> String {

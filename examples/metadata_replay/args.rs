@@ -67,8 +67,19 @@ pub(crate) fn parse() -> Result<Wish, lexopt::Error> {
     while let Some(arg) = parser.next()? {
         match arg {
             Long("json") => args.json = true,
-            Long("traces") => args.traces = list(&parser.value()?.string()?, TraceKind::named)?,
-            Long("policies") => args.policies = list(&parser.value()?.string()?, Policy::named)?,
+            Long("traces") => {
+                let names = TraceKind::ALL.map(TraceKind::name);
+                args.traces = list(
+                    "trace",
+                    &parser.value()?.string()?,
+                    &names,
+                    TraceKind::named,
+                )?;
+            }
+            Long("policies") => {
+                let names = Policy::ALL.map(Policy::name);
+                args.policies = list("policy", &parser.value()?.string()?, &names, Policy::named)?;
+            }
             Long("capacity") => args.capacity_percent = parser.value()?.parse()?,
             Long("entries") => args.entries = Some(parser.value()?.parse()?),
             Long("accesses") => args.accesses = parser.value()?.parse()?,
@@ -91,7 +102,14 @@ pub(crate) fn parse() -> Result<Wish, lexopt::Error> {
     Ok(Wish::Replay(args))
 }
 
-fn list<T>(names: &str, named: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, lexopt::Error> {
-    let one = |name: &str| named(name).ok_or_else(|| format!("there is no {name}").into());
+/// Those of these names; `all` there are of `what`.
+fn list<T>(
+    what: &str,
+    names: &str,
+    all: &[&str],
+    named: impl Fn(&str) -> Option<T>,
+) -> Result<Vec<T>, lexopt::Error> {
+    let no = |name: &str| format!("there is no {what} {name:?}, but {}", all.join(", "));
+    let one = |name: &str| named(name).ok_or_else(|| no(name).into());
     names.split(',').map(|name| one(name.trim())).collect()
 }

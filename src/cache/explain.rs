@@ -9,6 +9,7 @@ use super::history::Departure;
 use super::key::{Key, Kind, spelled, split};
 use super::metadata::MetadataCache;
 use super::node::{Node, Origin, Value};
+use super::parsed::stem_of_parts;
 use super::root::RootState;
 use crate::error::counted;
 
@@ -26,6 +27,8 @@ pub struct Explanation {
     pub listing: Presence,
     /// Values parsed from it.
     pub parsed: usize,
+    /// Values parsed from parts of it, of any version: the page lists and marks that scans to a GPU keep.
+    pub parts: usize,
     /// Accesses of its directory within the window that count towards a pass, if it is watched.
     pub accesses_in_window: Option<usize>,
     /// Their mean depth below the root, in names.
@@ -70,7 +73,8 @@ pub enum Presence {
 }
 
 impl MetadataCache {
-    /// Why the entries of a path are there or not. For people and tests; costs a microsecond or some.
+    /// Why the entries of a path are there or not. For people and tests; costs a microsecond or some, and a look at every entry where scans to
+    /// a GPU keep pages.
     pub fn explain(&self, path: impl AsRef<Path>) -> Explanation {
         let inner = &self.0;
         let path = spelled(path.as_ref().as_os_str().as_bytes());
@@ -80,6 +84,7 @@ impl MetadataCache {
             among_children: Presence::NotKnown,
             listing: Presence::NotKnown,
             parsed: 0,
+            parts: 0,
             accesses_in_window: None,
             mean_depth: 0.0,
             needed: (inner.prefetch.hits, inner.prefetch.depth),
@@ -93,6 +98,10 @@ impl MetadataCache {
         found.listing = self.presence(Kind::LISTING, &path, now);
         let there = |kind: &Kind| inner.store.peek(*kind, &path).is_some();
         found.parsed = inner.types.kinds().filter(there).count();
+        if inner.types.have_parts() {
+            let stem = stem_of_parts(&path);
+            found.parts = inner.store.count(|key| key.path.starts_with(&stem));
+        }
         if let Some((dir, name)) = split(&path) {
             found.among_children = self.presence_of_child(dir, name, now);
             if let Some(seen) = inner.directories.seen(inner.store.hash(dir), now) {
@@ -161,7 +170,11 @@ impl fmt::Display for Explanation {
             self.among_children
         )?;
         writeln!(f, "  listing: {}", self.listing)?;
-        writeln!(f, "  parsed values: {}", self.parsed)?;
+        write!(f, "  parsed values: {}", self.parsed)?;
+        match self.parts {
+            0 => writeln!(f)?,
+            parts => writeln!(f, ", and {parts} of parts: page lists and marks")?,
+        }
         let (accesses, depth) = self.needed;
         match (&self.root, self.accesses_in_window) {
             (None, _) => write!(f, "  below no root, so nothing is fetched ahead")?,

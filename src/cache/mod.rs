@@ -53,6 +53,8 @@ pub use metadata::MetadataCache;
 pub use metrics::CacheMetrics;
 pub use node::Origin;
 pub use options::{CacheOptions, LEAST_CAPACITY, PrefetchOptions, PrefetchRun};
+#[cfg_attr(not(all(feature = "cuda", feature = "parquet")), allow(unused_imports))]
+pub(crate) use parsed::part_of;
 pub use root::RootState;
 pub use score::{ScoreInput, UNKNOWN_SIZE, WarmupScore};
 pub use validate::Validation;

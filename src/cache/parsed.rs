@@ -1,8 +1,10 @@
 //! Values that were parsed from files, such as footers and indexes, each kept with the version of the file that it is of.
 
 use std::any::{Any, TypeId};
+use std::fmt;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::attributes::same_content;
@@ -94,6 +96,41 @@ impl MetadataCache {
         }
     }
 
+    /// What is kept of `path`, of `version`: for values that are made elsewhere and [kept](Self::keep) if there was nothing. That there is
+    /// nothing is no miss: nobody loads for it.
+    #[cfg_attr(not(all(feature = "cuda", feature = "parquet")), allow(dead_code))]
+    pub(crate) fn kept<T: Any + Send + Sync>(
+        &self,
+        path: &Path,
+        version: &Version,
+    ) -> Option<Arc<T>> {
+        let question = self.parsed_question::<T>(path, version).ok()?;
+        question.kept()
+    }
+
+    /// Keeps a value of `bytes` bytes that was parsed from `version` of `path`, unless there is one, or somebody brings one now.
+    #[cfg_attr(not(all(feature = "cuda", feature = "parquet")), allow(dead_code))]
+    pub(crate) fn keep<T: Any + Send + Sync>(
+        &self,
+        path: &Path,
+        version: &Version,
+        value: T,
+        bytes: u64,
+    ) {
+        let Ok(question) = self.parsed_question::<T>(path, version) else {
+            return;
+        };
+        let found = self
+            .0
+            .store
+            .join_now(&question.key, |node| question.fits(node));
+        if let Some(Found::Flight(flight)) = found {
+            let asked = question.begin(&flight);
+            // Who has no room keeps nothing.
+            let _ = question.land(flight, asked, (value, bytes));
+        }
+    }
+
     fn parsed_question<'a, T: Any + Send + Sync>(
         &'a self,
         path: &Path,
@@ -101,6 +138,7 @@ impl MetadataCache {
     ) -> Result<ParsedQuestion<'a, T>> {
         self.0.check()?;
         let path = spelled(path.as_os_str().as_bytes());
+        self.0.types.saw(&path);
         let kind = self.0.types.kind_of(TypeId::of::<T>());
         Ok(ParsedQuestion {
             inner: &self.0,
@@ -130,17 +168,17 @@ impl<T: Any + Send + Sync> ParsedQuestion<'_, T> {
     }
 
     fn at_once(&self) -> Option<Arc<T>> {
+        let found = self.kept();
+        self.inner.metrics.misses.add(u64::from(found.is_none()));
+        found
+    }
+
+    /// What is there, which counts as a hit.
+    fn kept(&self) -> Option<Arc<T>> {
         let node = self.inner.store.get(self.key.kind, &self.key.path);
-        match node.filter(|node| self.fits(node)) {
-            Some(node) => {
-                self.inner.hit(&node, &self.key.path, self.now);
-                self.answer(&node).ok()
-            }
-            None => {
-                self.inner.metrics.misses.add(1);
-                None
-            }
-        }
+        let node = node.filter(|node| self.fits(node))?;
+        self.inner.hit(&node, &self.key.path, self.now);
+        self.answer(&node).ok()
     }
 
     fn begin(&self, flight: &Flight<'_>) -> u64 {
@@ -188,19 +226,46 @@ impl<T: Any + Send + Sync> ParsedQuestion<'_, T> {
     }
 }
 
+/// The name of the entries for a part of a file, of which there are many: no path has a zero byte, so that it is not that of another file.
+#[cfg_attr(not(all(feature = "cuda", feature = "parquet")), allow(dead_code))]
+pub(crate) fn part_of(path: &str, part: fmt::Arguments<'_>) -> PathBuf {
+    format!("{path}\0{part}").into()
+}
+
+/// What the names of all parts of a file begin with.
+pub(crate) fn stem_of_parts(path: &[u8]) -> Vec<u8> {
+    [path, b"\0"].concat()
+}
+
 /// The types of parsed values that this cache has seen, as numbers: few, as a program names each in its code.
 #[derive(Debug, Default)]
-pub(crate) struct Types(RwLock<Vec<TypeId>>);
+pub(crate) struct Types {
+    known: RwLock<Vec<TypeId>>,
+    /// Whether there was one of a part of a file.
+    parts: AtomicBool,
+}
 
 impl Types {
+    /// Takes note of what a value is of.
+    fn saw(&self, path: &[u8]) {
+        if !self.have_parts() && path.contains(&0) {
+            self.parts.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether there can be values of parts of files.
+    pub(crate) fn have_parts(&self) -> bool {
+        self.parts.load(Ordering::Relaxed)
+    }
+
     fn kind_of(&self, id: TypeId) -> Kind {
         let find = |types: &Vec<TypeId>| types.iter().position(|known| *known == id);
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let index = match find(&known) {
             Some(index) => index,
             None => {
                 drop(known);
-                let mut types = self.0.write().unwrap_or_else(PoisonError::into_inner);
+                let mut types = self.known.write().unwrap_or_else(PoisonError::into_inner);
                 find(&types).unwrap_or_else(|| {
                     types.push(id);
                     types.len() - 1
@@ -212,7 +277,8 @@ impl Types {
 
     /// The kinds of all of them.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = Kind> + use<> {
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner).len();
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = known.len();
         (0..known as u32).map(|index| Kind(Kind::PARSED + index))
     }
 }

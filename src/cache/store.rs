@@ -248,6 +248,11 @@ impl Store {
         gone.into_inner()
     }
 
+    /// How many entries there are of which this is true. Looks at each.
+    pub(crate) fn count(&self, is: impl Fn(&Key) -> bool) -> usize {
+        self.cache.iter().filter(|(key, _)| is(key)).count()
+    }
+
     pub(crate) fn all(&self) -> Vec<(Key, Arc<Node>)> {
         self.cache.iter().collect()
     }

@@ -65,6 +65,13 @@ struct Chunk {
     spans: Spans,
 }
 
+impl Chunk {
+    /// Whether nobody has a part of it.
+    fn is_free(&self) -> bool {
+        self.spans.is_free()
+    }
+}
+
 struct Late {
     address: CUdeviceptr,
     len: u64,
@@ -126,13 +133,18 @@ impl Arena {
     }
 
     /// Bytes that buffers could still have where the driver has so many free.
+    ///
+    /// # Errors
+    /// Those of the driver that is asked what its pool keeps.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
-    pub(super) fn available(&self, free: u64) -> u64 {
+    pub(super) fn available(&self, free: u64) -> Result<u64> {
         let (in_use, held, _) = self.figures();
         // Whoever has others takes and gives back at the same time.
         let kept = held.saturating_sub(in_use);
         let left = self.bounds.memory.saturating_sub(in_use);
-        free.saturating_add(kept).min(left)
+        // Nobody holds that, and the driver does not count it as free.
+        let pooled = self.made_pool().map_or(Ok(0), |pool| pool.kept())?;
+        Ok(free.saturating_add(kept).saturating_add(pooled).min(left))
     }
 
     /// Memory that may be used at once, in any stream.
@@ -258,9 +270,14 @@ impl Arena {
             .ok_or_else(|| self.context.out_of_memory(len, self.bounds.memory))
     }
 
+    /// Most bytes that the driver may have given.
+    fn most(&self) -> u64 {
+        self.bounds.memory.next_multiple_of(PAGE)
+    }
+
     /// Counts bytes that the driver is going to be asked for.
     fn reserve(&self, bytes: u64) -> Result<()> {
-        let most = self.bounds.memory.next_multiple_of(PAGE);
+        let most = self.most();
         let more = |held: u64| held.checked_add(bytes).filter(|held| *held <= most);
         self.held
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
@@ -333,25 +350,37 @@ impl Arena {
         })
     }
 
-    /// Takes memory when all that nobody uses was given to the driver. Nobody else gives something back between the two.
+    /// Takes memory when the driver was given of what nobody uses as much as that needs. Nobody else gives something back between the two.
     fn once_trimmed<T>(&self, error: Error, take: impl Fn() -> Result<T>) -> Result<T> {
-        if self.context.is_lost() {
-            return Err(error);
-        }
-        let taken = {
-            let mut state = self.lock();
-            self.empty(&mut state);
-            take()
-        };
+        let taken = self.once_freed(&mut self.lock(), error, &take);
         taken.or_else(|error| {
             if self.context.is_lost() {
                 return Err(error);
             }
+            // Last, as it waits for all that the device does.
             self.trim_pool();
             let mut state = self.lock();
-            self.empty(&mut state);
-            take()
+            take().or_else(|error| self.once_freed(&mut state, error, &take))
         })
+    }
+
+    /// Takes memory that there was no room for: gives to the driver what nobody has, one after the other, until there is.
+    fn once_freed<T>(
+        &self,
+        state: &mut State,
+        error: Error,
+        take: impl Fn() -> Result<T>,
+    ) -> Result<T> {
+        let mut last = error;
+        loop {
+            if self.context.is_lost() || !self.free_one(state) {
+                return Err(last);
+            }
+            match take() {
+                Ok(taken) => return Ok(taken),
+                Err(error) => last = error,
+            }
+        }
     }
 
     fn part(&self, len: u64) -> Result<CUdeviceptr> {
@@ -364,27 +393,45 @@ impl Arena {
         match self.take(chunk) {
             Ok(address) => state.add(address, chunk),
             Err(error) if self.context.is_lost() => return Err(error),
-            Err(_) => {
-                // What nobody uses any more goes, or what the device is about to be done with serves.
-                let freed = self.empty(&mut state);
+            Err(error) => {
+                // What the device is about to be done with serves, or what nobody uses any more goes.
+                self.await_late(&mut state);
                 if let Some(address) = state.take(len) {
                     return Ok(address);
                 }
-                if freed && let Ok(address) = self.take(chunk) {
-                    state.add(address, chunk);
-                    return state.take(len).ok_or_else(|| self.too_much(len));
-                }
-                let (base, whole) = self.take_aligned(len, align_of(len)).or_else(|error| {
-                    if self.context.is_lost() {
-                        return Err(error);
+                let whole = match self.could_hold(&state, chunk) {
+                    true => self.once_freed(&mut state, error, || self.take(chunk)),
+                    false => Err(error),
+                };
+                match whole {
+                    Ok(address) => state.add(address, chunk),
+                    Err(error) if self.context.is_lost() => return Err(error),
+                    Err(_) => {
+                        let take = || self.take_aligned(len, align_of(len));
+                        let taken =
+                            take().or_else(|error| self.once_freed(&mut state, error, take));
+                        let (base, whole) = taken.or_else(|error| {
+                            if self.context.is_lost() {
+                                return Err(error);
+                            }
+                            self.trim_pool();
+                            take()
+                        })?;
+                        state.add(base, whole);
                     }
-                    self.trim_pool();
-                    self.take_aligned(len, align_of(len))
-                })?;
-                state.add(base, whole);
+                }
             }
         }
         state.take(len).ok_or_else(|| self.too_much(len))
+    }
+
+    /// Whether the bound has room for `len` bytes more once all that nobody has is given back.
+    fn could_hold(&self, state: &State, len: u64) -> bool {
+        let free = state.free_chunks().map(|chunk| chunk.len);
+        let free: u64 = free.chain(state.kept.iter().map(|kept| kept.whole)).sum();
+        let (_, held, _) = self.figures();
+        let left = held.saturating_sub(free).checked_add(len);
+        left.is_some_and(|all| all <= self.most())
     }
 
     fn too_much(&self, len: u64) -> Error {
@@ -400,18 +447,42 @@ impl Arena {
     /// Gives back what the pool keeps.
     fn trim_pool(&self) {
         // It waits, so without the lock.
-        let made = self
-            .pool
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        if let Some(pool) = made.flatten() {
+        if let Some(pool) = self.made_pool() {
             pool.trim();
         }
     }
 
-    /// Gives to the driver what nobody has, after its last use; whether there was something.
-    fn empty(&self, state: &mut State) -> bool {
+    /// The pool for streams, if there is one by now.
+    fn made_pool(&self) -> Option<Arc<StreamPool>> {
+        let made = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        made.clone().flatten()
+    }
+
+    /// Gives to the driver what nobody has, after its last use.
+    fn empty(&self, state: &mut State) {
+        while self.free_one(state) {}
+    }
+
+    /// Gives to the driver an allocation that nobody has, after its last use: the one that was given back first, or else an empty chunk;
+    /// whether there was one.
+    fn free_one(&self, state: &mut State) -> bool {
+        if let Some(kept) = state.kept.pop_front() {
+            // If a wait fails, `cuMemFree` waits.
+            let _ = wait_for(&kept.uses);
+            self.free(kept.base, kept.whole);
+            return true;
+        }
+        self.await_late(state);
+        let Some(at) = state.chunks.iter().rposition(Chunk::is_free) else {
+            return false;
+        };
+        let chunk = state.chunks.swap_remove(at);
+        self.free(chunk.address, chunk.len);
+        true
+    }
+
+    /// Takes back what the device still uses, after its last use.
+    fn await_late(&self, state: &mut State) {
         for late in std::mem::take(&mut state.late) {
             if wait_for(&late.uses) {
                 state.give(late.address, late.len);
@@ -419,22 +490,6 @@ impl Arena {
                 state.late.push(late);
             }
         }
-        let kept = std::mem::take(&mut state.kept);
-        let mut freed = !kept.is_empty();
-        for kept in kept {
-            // If a wait fails, `cuMemFree` waits.
-            let _ = wait_for(&kept.uses);
-            self.free(kept.base, kept.whole);
-        }
-        let (free, used) = std::mem::take(&mut state.chunks)
-            .into_iter()
-            .partition::<Vec<_>, _>(|chunk| chunk.spans.is_free());
-        state.chunks = used;
-        freed |= !free.is_empty();
-        for chunk in free {
-            self.free(chunk.address, chunk.len);
-        }
-        freed
     }
 
     /// Takes back what the device is done with by now.
@@ -620,6 +675,11 @@ impl State {
         });
     }
 
+    /// Chunks of which nobody has a part.
+    fn free_chunks(&self) -> impl Iterator<Item = &Chunk> {
+        self.chunks.iter().filter(|chunk| chunk.is_free())
+    }
+
     /// The shortest of the allocations that were kept which has `len` bytes from a multiple of `align` on, and is `good`.
     fn again(&mut self, len: u64, align: u64, good: impl Fn(&Kept) -> bool) -> Option<Kept> {
         let fits = |kept: &Kept| {
@@ -633,9 +693,7 @@ impl State {
 
     /// Takes out what nobody has, while that is more than `keep` bytes, but for one chunk.
     fn excess(&mut self, keep: u64) -> Option<Kept> {
-        let empty = |chunk: &Chunk| chunk.spans.is_free();
-        let chunks = self.chunks.iter().filter(|chunk| empty(chunk));
-        let (count, bytes) = chunks.fold((0, 0), |(count, bytes), chunk| {
+        let (count, bytes) = self.free_chunks().fold((0, 0), |(count, bytes), chunk| {
             (count + 1, bytes + chunk.len)
         });
         let kept: u64 = self.kept.iter().map(|kept| kept.whole).sum();
@@ -645,7 +703,8 @@ impl State {
         if let Some(kept) = self.kept.pop_front() {
             return Some(kept);
         }
-        let at = self.chunks.iter().rposition(empty).filter(|_| count > 1)?;
+        let at = self.chunks.iter().rposition(Chunk::is_free);
+        let at = at.filter(|_| count > 1)?;
         let Chunk { address, len, .. } = self.chunks.swap_remove(at);
         Some(Kept {
             base: address,

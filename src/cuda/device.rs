@@ -250,12 +250,12 @@ impl Device {
         Ok((free as u64, total as u64))
     }
 
-    /// Bytes that buffers could have now: what the driver has free and what is kept for them, within [`DeviceOptions::memory`]. What the
-    /// pool keeps is not counted.
+    /// Bytes that buffers could have now: what the driver has free, what is kept for them and what the pool keeps, within
+    /// [`DeviceOptions::memory`].
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
     pub(crate) fn available(&self) -> Result<u64> {
         let (free, _) = self.memory()?;
-        Ok(self.arena.available(free))
+        self.arena.available(free)
     }
 
     /// An unfilled block of exactly `len` bytes of its memory, of a [`DeviceBuffer`], to read into. Its content is undefined.

@@ -102,6 +102,8 @@ pub(crate) struct Work<'a> {
     rides: Vec<Asked>,
     /// Where to.
     block: Option<BlockMut>,
+    /// The same of waits that failed: the device may still write there.
+    unsure: Vec<BlockMut>,
     done: bool,
 }
 
@@ -134,6 +136,7 @@ impl<'a> Work<'a> {
             read: Vec::new(),
             rides: Vec::new(),
             block: None,
+            unsure: Vec::new(),
             done: true,
         }
     }
@@ -327,6 +330,11 @@ impl<'a> Work<'a> {
     /// Waits for all of it, if nobody did since the last of it was queued.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
     pub(super) fn end(mut self) -> Result<()> {
+        self.ended()
+    }
+
+    /// The same; more can be queued then.
+    pub(super) fn ended(&mut self) -> Result<()> {
         match self.done {
             true => Ok(()),
             false => self.wait(),
@@ -405,7 +413,10 @@ impl<'a> Work<'a> {
             to = to.wrapping_add(ride.len);
         }
         // After an error as well: it may have been queued all the same.
-        self.over()?;
+        if let Err(error) = self.over() {
+            self.unsure.extend(self.block.take());
+            return Err(error);
+        }
         queued?;
         let mut from = self
             .block
@@ -455,7 +466,7 @@ impl Drop for Work<'_> {
             self.buffers.iter_mut().for_each(DeviceBuffer::settle);
             return;
         }
-        if let Some(block) = self.block.take() {
+        for block in self.unsure.drain(..).chain(self.block.take()) {
             self.device.keep(block);
         }
         // What was taken for the stream goes back in its order anyway.

@@ -47,6 +47,27 @@ impl StreamPool {
         Ok(Some(Arc::new(pool)))
     }
 
+    /// Bytes that it keeps for the next: what the driver reserved for it and nobody has. What is given back counts only once its stream is
+    /// that far.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
+    pub(super) fn kept(&self) -> Result<u64> {
+        const RESERVED_MEM_CURRENT: u32 = 5;
+        const USED_MEM_CURRENT: u32 = 7;
+        let figure = |attribute: u32| -> Result<u64> {
+            let (handle, mut bytes) = (self.handle.0, 0u64);
+            // SAFETY: the pool lives, and these attributes are 64-bit numbers, for which there is a place.
+            self.context.call(|driver| unsafe {
+                driver.cuMemPoolGetAttribute(handle, attribute, (&raw mut bytes).cast())
+            })?;
+            Ok(bytes)
+        };
+        // The two are asked for one after the other, and change meanwhile.
+        Ok(figure(RESERVED_MEM_CURRENT)?.saturating_sub(figure(USED_MEM_CURRENT)?))
+    }
+
     /// Gives back what it keeps. Waits for all that the device does: until then, what was given back counts as in use.
     pub(super) fn trim(&self) {
         let handle = self.handle.0;

@@ -38,6 +38,8 @@ pub struct Files<I, T: Answer> {
     begun: u64,
     /// Results given.
     given: u64,
+    /// The last of the paths taken, and its number.
+    last: Option<(u64, Arc<Path>)>,
     generation: Generation,
 }
 
@@ -65,6 +67,7 @@ where
             job,
             begun: 0,
             given: 0,
+            last: None,
             generation: Generation::current(),
         }
     }
@@ -98,6 +101,8 @@ where
             .zip(turns)
             .map(|((number, path), turn)| Task::new(turn, number, path))
             .collect();
+        let last = tasks.last().map(|task| (task.number, task.path.clone()));
+        self.last = last.or(self.last.take());
         // Only now: if the caller's iterator panics, nobody waits for what was never begun.
         self.begun += tasks.len() as u64;
         let over = {
@@ -185,22 +190,30 @@ where
         }
     }
 
-    /// In a forked child: what was begun is the parent's.
+    /// In a forked child: what was begun is the parent's. Told once, of the next path, or of the last one that was begun.
     fn forked(&mut self) -> Option<FileResult<T>> {
-        let path: Arc<Path> = match self.paths.take() {
-            None if self.outstanding() == 0 => return None,
-            Some(mut paths) => match paths.take_one_at_once() {
-                None if self.outstanding() == 0 => return None,
-                next => next.unwrap_or_else(|| Path::new("").into()),
-            },
-            None => Path::new("").into(),
+        let next = self.paths.take().map(|mut paths| paths.take_one_at_once());
+        if self.outstanding() == 0 && matches!(next, None | Some(Poll::Ready(None))) {
+            return None;
+        }
+        let next = match next {
+            Some(Poll::Ready(next)) => next,
+            Some(Poll::Pending) | None => None,
         };
-        let index = self.given;
+        let error = Error::new(ErrorKind::Forked);
+        let (index, path, error) = match next.or(self.last.take()) {
+            Some((index, path)) => {
+                let error = error.named(&path.to_string_lossy().into());
+                (index, path, error)
+            }
+            // Another taker had the paths when the process was forked, and this one had none.
+            None => (self.given, Path::new("").into(), error),
+        };
         self.given = self.begun;
         Some(FileResult {
             index,
             path,
-            result: Err(Error::new(ErrorKind::Forked)),
+            result: Err(error),
         })
     }
 }
@@ -291,5 +304,28 @@ where
 impl<I, T: Answer> fmt::Debug for FileStream<I, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("FileStream").field(&self.0).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use crate::files::read_files;
+
+    #[test]
+    fn parts_share_what_one_would_have() {
+        let three = NonZeroUsize::MIN.saturating_add(2);
+        let window = NonZeroUsize::MIN.saturating_add(29);
+        let many = read_files(["a", "b"]).window_files(window);
+        let parts = many.window_bytes(3000).split(three);
+        assert_eq!(parts.len(), 3);
+        for part in parts {
+            let options = &part.job.desk.options;
+            assert_eq!(
+                (options.parts, options.window_files, options.window_bytes),
+                (3, 10, 1000)
+            );
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::task::Poll;
 
 /// Paths that have not been taken.
 pub(super) enum Paths<I> {
@@ -45,18 +46,18 @@ where
         }
     }
 
-    /// One more, for a process in which nobody may hold the others up; an empty one if another taker has the paths now, who may have them for
-    /// ever there. `None` behind the last.
-    pub(super) fn take_one_at_once(&mut self) -> Option<Arc<Path>> {
-        let (_, mut one) = match self {
+    /// One more and its number, for a process in which nobody may hold the others up; `Pending` if another taker has the paths now, who may
+    /// have them for ever there.
+    pub(super) fn take_one_at_once(&mut self) -> Poll<Option<(u64, Arc<Path>)>> {
+        let (number, mut one) = match self {
             Paths::Own(paths) => paths.take(1),
             Paths::Shared(shared) => match shared.try_lock() {
                 Ok(mut paths) => paths.take(1),
                 Err(TryLockError::Poisoned(paths)) => paths.into_inner().take(1),
-                Err(TryLockError::WouldBlock) => return Some(Path::new("").into()),
+                Err(TryLockError::WouldBlock) => return Poll::Pending,
             },
         };
-        one.pop()
+        Poll::Ready(one.pop().map(|path| (number, path)))
     }
 }
 
@@ -106,12 +107,13 @@ mod tests {
         };
         let mut part = parts.pop().unwrap();
         let held = of_others.lock().unwrap();
-        assert_eq!(part.take_one_at_once().as_deref(), Some(Path::new("")));
+        assert_eq!(part.take_one_at_once(), Poll::Pending);
         drop(held);
-        for path in ["a", "b"] {
-            assert_eq!(part.take_one_at_once().as_deref(), Some(Path::new(path)));
+        for (number, path) in (0..).zip(["a", "b"]) {
+            let one = Some((number, Path::new(path).into()));
+            assert_eq!(part.take_one_at_once(), Poll::Ready(one));
         }
-        assert_eq!(part.take_one_at_once(), None);
+        assert_eq!(part.take_one_at_once(), Poll::Ready(None));
     }
 
     #[test]

@@ -167,7 +167,9 @@ impl Entries {
             return Poll::Ready(Some(FileResult {
                 index: 0,
                 path: self.root.clone(),
-                result: Err(Error::new(ErrorKind::Forked)),
+                result: Err(
+                    Error::new(ErrorKind::Forked).named(&self.root.to_string_lossy().into())
+                ),
             }));
         }
         let in_task = cx.is_some();

@@ -26,7 +26,15 @@ pub(crate) fn polled<S: Stream + Unpin>(
     let waker = Waker::from(desk.clone());
     let (mut items, mut waits) = (Vec::new(), 0);
     loop {
-        match std::pin::Pin::new(&mut stream).poll_next(&mut Context::from_waker(&waker)) {
+        let mut poll = |waker: &Waker| {
+            std::pin::Pin::new(&mut stream).poll_next(&mut Context::from_waker(waker))
+        };
+        // First by a waker that is forgotten, as of a task that goes on elsewhere: the last one has to be woken.
+        let polled = match poll(Waker::noop()) {
+            Poll::Pending => poll(&waker),
+            ready => ready,
+        };
+        match polled {
             Poll::Ready(Some(item)) => items.push(item),
             Poll::Ready(None) => return (stream, items, waits),
             Poll::Pending => {

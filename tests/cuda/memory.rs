@@ -156,6 +156,58 @@ fn a_card_that_is_full_is_emptied_of_what_nobody_uses_before_it_is_an_error() {
     nothing_left(&session);
 }
 
+/// Allocations of so many KiB that are kept, the first of which was given back first.
+fn kept(gpu: &std::sync::Arc<Device>, sizes: &[usize]) {
+    let blocks: Vec<_> = sizes.iter().map(|kib| gpu.allocate(kib << 10)).collect();
+    blocks.into_iter().for_each(|block| drop(block.unwrap()));
+}
+
+#[test]
+fn no_more_of_what_is_kept_goes_than_is_needed() {
+    const MIB: u64 = 1 << 20;
+    let mut session = session("eager");
+    if !is_software(&session) {
+        return;
+    }
+    // By the bound, and by what the card has.
+    for (memory, card) in [(40 * MIB, 1 << 32), (1 << 31, 40 * MIB)] {
+        session.set("MEMORY", &card.to_string());
+        let options = DeviceOptions::default().chunk(MIB).keep(64 * MIB);
+        let gpu = options.memory(memory).open(0).unwrap();
+        kept(&gpu, &[10 << 10, 11 << 10, 12 << 10]);
+        assert_eq!(gpu.stats().held, 33 * MIB);
+        // None of them is long enough, and the first goes.
+        let large = gpu.allocate(16 << 20).unwrap();
+        assert_eq!(gpu.stats().held, (11 + 12 + 16) * MIB);
+        let asked = session.counts().device_allocations;
+        let others = [12 << 20, 11 << 20].map(|len| gpu.allocate(len).unwrap());
+        assert_eq!(session.counts().device_allocations, asked);
+        drop((large, others));
+        // All of them.
+        let all = gpu.allocate(39 << 20).unwrap();
+        assert_eq!(gpu.stats().held, 39 * MIB);
+        drop(all);
+    }
+    session.set("MEMORY", &(1u64 << 32).to_string());
+    // A chunk for a part, for which one goes.
+    let options = DeviceOptions::default().chunk(4 << 20).keep(64 * MIB);
+    let gpu = options.clone().memory(8 * MIB).open(0).unwrap();
+    kept(&gpu, &[3584, 3072]);
+    let part = gpu.allocate(1000).unwrap();
+    assert_eq!(gpu.stats().held, 7 * MIB);
+    drop((part, gpu));
+    // There is no room for a chunk, whatever goes: but for the part itself.
+    let gpu = options.memory(8 * MIB).open(0).unwrap();
+    let used = gpu.allocate(5 << 20).unwrap();
+    kept(&gpu, &[1536, 1280]);
+    let part = gpu.allocate(1000).unwrap();
+    let held = gpu.stats().held;
+    assert!(held >= (5 << 20) + (2816 << 10) + 1000, "{held}");
+    drop((part, used));
+    drop(gpu);
+    nothing_left(&session);
+}
+
 #[test]
 fn memory_goes_to_others_only_after_its_last_use() {
     for streams in STREAMS {

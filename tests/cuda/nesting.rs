@@ -305,6 +305,36 @@ fn all_kinds_of_nesting_and_of_values() {
     }
 }
 
+/// The device fills the offset of a leaf without pages, which nobody asks a number of: that it could not is told all the same.
+#[test]
+fn a_wait_for_a_leaf_without_pages_that_fails_is_told() {
+    let mut session = session("lazy");
+    if !is_software(&session) {
+        return;
+    }
+    {
+        let gpu = separate();
+        let mut written = Written::default();
+        written.leaf(&Nest::list(), ways()[0], &[], &mut Random::new(24));
+        assert!(written.leaves[0].leaf.pages.is_empty());
+        let arena = put(&gpu, b"no pages", 0);
+        let nested = || gpu.nested(&arena, &[], &written.leaves, u64::MAX);
+        let (calls, waits) = (session.counts().calls, session.counts().waits);
+        let done = nested().unwrap();
+        assert_eq!(session.counts().waits - waits, 1);
+        let calls = session.counts().calls - calls;
+        drop(done);
+        let told = (0..calls).filter(|call| {
+            session.fail_call(*call, 1);
+            let error = nested().err();
+            session.fail_nothing();
+            error.is_some_and(|error| error.to_string().contains("cuStreamSynchronize"))
+        });
+        assert_eq!(told.count(), 1);
+    }
+    nothing_left(&session);
+}
+
 #[test]
 fn all_lengths_around_words_and_tiles() {
     let session = session("lazy");

@@ -102,6 +102,75 @@ fn parts_take_paths_as_they_need_them_and_share_the_windows() {
     assert!(second.next().is_none());
 }
 
+/// A part whose turn it is while another one is at the paths has as much of them as before.
+#[test]
+fn a_part_waits_for_the_paths_that_another_is_at() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = make(dir.path(), 100);
+    let ((begun, is_begun), (about, is_about)) = (mpsc::channel(), mpsc::channel::<()>());
+    let mut first = true;
+    let slowly = paths(&files).into_iter().inspect(move |_| {
+        if std::mem::take(&mut first) {
+            begun.send(()).unwrap();
+            is_about.recv().unwrap();
+            // The other one asks by now, or soon.
+            (0..1000).for_each(|_| thread::yield_now());
+        }
+    });
+    let most = NonZeroUsize::new(20).unwrap();
+    let mut parts = read_files(slowly)
+        .window_files(most)
+        .split(NonZeroUsize::new(2).unwrap());
+    let (second, mut first) = (parts.pop().unwrap(), parts.pop().unwrap());
+    thread::scope(|scope| {
+        let first = scope.spawn(move || (first.next().unwrap(), first));
+        is_begun.recv().unwrap();
+        about.send(()).unwrap();
+        assert_eq!(second.count(), 90);
+        let (one, rest) = first.join().unwrap();
+        assert_right(&collect([one].into_iter().chain(rest)), &files[..10]);
+    });
+}
+
+#[test]
+fn what_cannot_be_read_is_told_by_the_part_that_took_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = make(dir.path(), 200);
+    let (mut paths, gone) = (paths(&files), [0, 77, 199]);
+    gone.into_iter()
+        .for_each(|at| paths[at] = dir.path().join(format!("gone {at}")));
+    for way in ways() {
+        let many = read_files(&paths).in_order();
+        let many = match way {
+            Some(way) => many.only(way),
+            None => many,
+        };
+        let mut parts = many.split(NonZeroUsize::new(2).unwrap());
+        // In turns, so that both have some.
+        let (mut given, mut over) = (Vec::new(), 0);
+        while over < parts.len() {
+            over = 0;
+            for part in &mut parts {
+                match part.next() {
+                    Some(file) => given.push(file),
+                    None => over += 1,
+                }
+            }
+        }
+        let errors: u64 = parts.iter().map(|part| part.report().errors).sum();
+        assert_eq!(errors, 3, "{way:?}");
+        let mut outcomes = collect(given);
+        assert_eq!(outcomes.len(), 200, "{way:?}");
+        for at in gone {
+            let (path, result) = outcomes.remove(&(at as u64)).unwrap();
+            let error = result.unwrap_err();
+            assert_eq!(error.io_kind(), std::io::ErrorKind::NotFound, "{error}");
+            assert_eq!(path.to_str(), error.name());
+        }
+        assert!(outcomes.values().all(|(_, result)| result.is_ok()));
+    }
+}
+
 #[test]
 fn more_parts_than_paths_end_all_the_same() {
     let dir = tempfile::tempdir().unwrap();

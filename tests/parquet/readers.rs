@@ -184,6 +184,48 @@ impl Reader for Copying {
     }
 }
 
+/// [`Copying`], that panics at one of its calls.
+#[derive(Debug)]
+pub(crate) struct Panicking {
+    inner: Arc<Copying>,
+    calls: AtomicU64,
+    /// Calls before that.
+    most: u64,
+}
+
+impl Panicking {
+    pub(crate) fn after(inner: &Arc<Copying>, most: u64) -> Arc<Self> {
+        Arc::new(Panicking {
+            inner: inner.clone(),
+            calls: AtomicU64::new(0),
+            most,
+        })
+    }
+
+    fn call(&self) {
+        if self.calls.fetch_add(1, Ordering::Relaxed) >= self.most {
+            // Without the hook's line in the output of tests.
+            std::panic::resume_unwind(Box::new("on purpose"));
+        }
+    }
+}
+
+impl Reader for Panicking {
+    fn source(&self) -> &Source {
+        self.inner.source()
+    }
+
+    fn submit(&self, batch: Batch) -> Pending {
+        self.call();
+        self.inner.submit(batch)
+    }
+
+    fn read_now(&self, reads: &mut [ReadInto<'_>]) -> Result<()> {
+        self.call();
+        self.inner.read_now(reads)
+    }
+}
+
 /// Memory whose larger ranges come later, after a while in which more could be asked for.
 #[derive(Debug)]
 pub(crate) struct Later {

@@ -12,7 +12,7 @@ use feedwater::{ErrorKind, MemoryReader};
 use futures::StreamExt;
 
 use crate::files::{joined, oracle, properties, table, write};
-use crate::readers::{Copying, Counting, Later, Recording};
+use crate::readers::{Copying, Counting, Later, Panicking, Recording};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -196,6 +196,47 @@ fn what_the_reader_fails_with_while_pages_are_read_comes_out_as_it_went_in() {
     }
 }
 
+/// Wherever it panics: as it is asked for row groups, as it is tried out, as pages are read.
+#[test]
+fn a_panic_of_the_reader_is_told() {
+    let (large, properties_of_large) = large_groups();
+    for file in [
+        write(&table(3500), properties()),
+        write(&large, properties_of_large),
+    ] {
+        let reader = Copying::new(&file);
+        let metadata = Metadata::read(&*reader).unwrap();
+        let expected = oracle(&file);
+        for threads in [1, 3] {
+            for most in 0..12 {
+                let scan = scan(Panicking::after(&reader, most)).metadata(metadata.clone());
+                let mut batches = scan.threads(threads).batches().unwrap();
+                let mut rows = 0;
+                let failed = batches.by_ref().find_map(|batch| match batch {
+                    Ok(batch) => {
+                        assert_eq!(batch, expected.slice(rows, batch.num_rows()));
+                        rows += batch.num_rows();
+                        None
+                    }
+                    Err(error) => Some(error),
+                });
+                let Some(error) = failed else {
+                    // It was asked no more often.
+                    assert_eq!(rows, expected.num_rows(), "{threads} {most}");
+                    assert!(most >= 4, "{threads} {most}");
+                    continue;
+                };
+                let ErrorKind::Panicked { message, .. } = error.kind() else {
+                    panic!("{threads} {most}: {error}");
+                };
+                assert_eq!(&**message, "on purpose");
+                assert_eq!(error.name(), Some("memory"));
+                assert!(batches.next().is_none());
+            }
+        }
+    }
+}
+
 #[test]
 fn nothing_is_asked_for_further_ahead_of_the_consumer_than_the_window_goes() {
     const WINDOW: usize = 100 << 10;
@@ -304,6 +345,12 @@ fn options_without_a_meaning_are_refused() {
         assert!(
             matches!(error.kind(), ErrorKind::InvalidOption { .. }),
             "{error}"
+        );
+        // It says which option, and what would do.
+        let text = error.to_string();
+        assert!(
+            text.contains("(0): a ") && text.contains(" at least"),
+            "{text}"
         );
     }
     let error = scan(reader).rows(5..11).batches().unwrap_err();

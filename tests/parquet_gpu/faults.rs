@@ -110,13 +110,16 @@ fn after_calls_that_fail_the_device_gives_the_same() {
     let file = file();
     let right = by_host(&file, &whole).unwrap();
     // Where more of them fail, copies cannot be waited for, and what they copy from stays for good.
-    for streams in STREAMS {
+    let ways = STREAMS
+        .into_iter()
+        .flat_map(|streams| [(streams, Processor::Gpu), (streams, Processor::Cpu)]);
+    for (streams, processor) in ways {
         let (mut failed, mut index, mut calls) = (0, 0, 1);
         while index < calls {
             let mut session = session(streams);
             let gpu = DeviceOptions::default().chunk(64 << 10).open(0).unwrap();
             let scanned =
-                || -> Result<RecordBatch> { Ok(on_device(&gpu, &file, Processor::Gpu, &whole)?.0) };
+                || -> Result<RecordBatch> { Ok(on_device(&gpu, &file, processor, &whole)?.0) };
             // The kernels are loaded.
             assert!(scanned().unwrap() == right);
             let before = session.counts().calls;
@@ -124,7 +127,10 @@ fn after_calls_that_fail_the_device_gives_the_same() {
             calls = session.counts().calls - before;
             session.fail_calls(index, 2, 1);
             match scanned() {
-                Ok(got) => assert!(got == right, "{streams}, from call {index} on"),
+                Ok(got) => assert!(
+                    got == right,
+                    "{streams}, {processor:?}, from call {index} on"
+                ),
                 Err(error) => {
                     assert!(is_of_cuda(&error), "{error}");
                     failed += 1;
@@ -133,13 +139,16 @@ fn after_calls_that_fail_the_device_gives_the_same() {
             session.fail_nothing();
             for _ in 0..2 {
                 let got = scanned().unwrap();
-                assert!(got == right, "{streams}, from call {index} on");
+                assert!(
+                    got == right,
+                    "{streams}, {processor:?}, from call {index} on"
+                );
             }
             drop(gpu);
             nothing_left(&session);
             index += calls.div_ceil(20);
         }
-        assert!(failed > 3, "{failed}");
+        assert!(failed > 3, "{processor:?}: {failed}");
     }
 }
 

@@ -65,8 +65,13 @@ fn the_next_epochs_follow_no_page_from_its_beginning() {
         let mut first = 0;
         for marked in [0, 3, 3] {
             let before = walked(&session);
-            let (rows, report) = epoch(&gpu, cache.open(&path).unwrap(), &cache).unwrap();
+            let (reader, metrics) = (cache.open(&path).unwrap(), cache.metrics());
+            let (rows, report) = epoch(&gpu, reader, &cache).unwrap();
             assert!(rows == right);
+            // A miss is a walk over headers: that there are no marks yet is none.
+            let now = cache.metrics();
+            let found = (now.hits - metrics.hits, now.misses - metrics.misses);
+            assert_eq!(found, if marked == 0 { (0, 3) } else { (6, 0) });
             assert!(report.columns.iter().all(|column| column.by_gpu == 1));
             assert_eq!(report.pages_marked, marked);
             let steps = walked(&session) - before;
@@ -82,6 +87,8 @@ fn the_next_epochs_follow_no_page_from_its_beginning() {
         let text = report.to_string();
         let said = "\n3 pages decoded from places in them that were known before";
         assert!(text.contains(said), "{text}");
+        let explained = cache.explain(&path);
+        assert_eq!(explained.parts, 6, "{explained}");
         // Another version of the file is followed anew.
         let bytes = file(ROWS + 7, |row| (row + 3) % 13);
         std::fs::write(&path, &bytes).unwrap();

@@ -52,16 +52,33 @@ fn the_second_epoch_walks_over_no_headers() {
         std::fs::write(&path, &bytes).unwrap();
         let right = by_host(&bytes, &whole).unwrap();
         for (walked, known) in [(9, 0), (0, 9), (0, 9)] {
-            let (rows, report) = epoch(&gpu, cache.open(&path).unwrap(), &cache).unwrap();
+            let reader = cache.open(&path).unwrap();
+            let before = cache.metrics();
+            let (rows, report) = epoch(&gpu, reader, &cache).unwrap();
             assert!(rows == right);
+            // A miss is a walk: that a page has no marks is none.
+            let after = cache.metrics();
+            let (hits, misses) = (after.hits - before.hits, after.misses - before.misses);
+            assert_eq!((hits, misses), (known, walked));
             assert!(report.columns.iter().all(|column| column.by_gpu == 3));
             let counts = (report.page_lists_walked, report.page_lists_known);
             assert_eq!(counts, (walked, known));
         }
         let (_, report) = epoch(&gpu, cache.open(&path).unwrap(), &cache).unwrap();
         let text = report.to_string();
-        let said = "pages of 9 column chunks known before, of 0 found by their headers";
-        assert!(text.contains(said), "{text}");
+        let known = "\n9 column chunks that a cache knew the pages of\n";
+        let walked = "whose pages were found by a walk over their headers";
+        assert!(text.contains(known) && !text.contains(walked), "{text}");
+        // They are told of, and no others are.
+        let explained = cache.explain(&path);
+        assert_eq!((explained.parsed, explained.parts), (0, 9), "{explained}");
+        assert!(explained.to_string().contains("and 9 of parts: page lists"));
+        let others = dir.path().join("table.parquet2");
+        assert_eq!(cache.explain(others).parts, 0);
+        // They are compared with the version, so that they stay.
+        cache.invalidate(&path);
+        let (_, report) = epoch(&gpu, cache.open(&path).unwrap(), &cache).unwrap();
+        assert_eq!(report.page_lists_known, 9);
         // Another version of the file has other pages.
         let bytes = file(330);
         std::fs::write(&path, &bytes).unwrap();

@@ -45,15 +45,18 @@ fn a_panic_of_the_reader_is_told() {
         let reader = MemoryReader::new(written(&batch, set.build()));
         let metadata = Metadata::read(&reader).unwrap();
         let reader = Arc::new(Panicking(reader));
-        let scan = scan(reader).metadata(metadata).on_device(&gpu);
-        let mut batches = scan.processor(Processor::Gpu).batches().unwrap();
-        let error = batches.next().unwrap().unwrap_err();
-        let ErrorKind::Panicked { message, .. } = error.kind() else {
-            panic!("{error}");
-        };
-        assert_eq!(&**message, "on purpose");
-        assert!(error.name().is_some(), "{error}");
-        assert!(batches.next().is_none());
+        for processor in [Processor::Gpu, Processor::Cpu] {
+            let scan = scan(reader.clone()).metadata(metadata.clone());
+            let scan = scan.on_device(&gpu).processor(processor);
+            let mut batches = scan.batches().unwrap();
+            let error = batches.next().unwrap().unwrap_err();
+            let ErrorKind::Panicked { message, .. } = error.kind() else {
+                panic!("{processor:?}: {error}");
+            };
+            assert_eq!(&**message, "on purpose");
+            assert!(error.name().is_some(), "{error}");
+            assert!(batches.next().is_none());
+        }
     }
     nothing_left(&session);
 }

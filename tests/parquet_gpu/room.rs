@@ -84,6 +84,24 @@ fn batches_are_halved_until_they_fit() {
     nothing_left(&session);
 }
 
+#[test]
+fn no_memory_is_refused() {
+    let session = session("eager");
+    {
+        let gpu = Device::open(0).unwrap();
+        let file = written(&other(20), WriterProperties::builder().build());
+        let refused = parts(&gpu, &file, Processor::Cpu, 0).unwrap_err();
+        let scan = scan(Arc::new(MemoryReader::new(file))).on_device(&gpu);
+        for error in [refused, scan.memory(0).explain().unwrap_err()] {
+            let kind = error.kind();
+            assert!(matches!(kind, ErrorKind::InvalidOption { .. }), "{error}");
+            assert!(error.to_string().contains("memory(0): "), "{error}");
+            assert!(error.name().is_some(), "{error}");
+        }
+    }
+    nothing_left(&session);
+}
+
 /// What a row group may take, of a scan that was told of no memory: as it says of one that takes more.
 fn told(gpu: &Arc<Device>) -> u64 {
     let numbers: ArrayRef = Arc::new((0..300_000i64).collect::<Int64Array>());
@@ -123,6 +141,13 @@ fn a_scan_takes_half_of_what_the_device_could_give() {
         let gpu = options.open(0).unwrap();
         drop(gpu.allocate(4 << 20).unwrap());
         assert!(gpu.stats().held >= 4 << 20);
+        assert!(gpu.memory().unwrap().0 <= 4 << 20);
+        assert_eq!(told(&gpu), (8 << 20) / 4);
+        // And so is what the pool of streams keeps.
+        gpu.trim();
+        let stream = gpu.stream().unwrap();
+        drop(gpu.allocate_in(&stream, 4 << 20).unwrap());
+        stream.synchronize().unwrap();
         assert!(gpu.memory().unwrap().0 <= 4 << 20);
         assert_eq!(told(&gpu), (8 << 20) / 4);
     }

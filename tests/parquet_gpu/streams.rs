@@ -4,15 +4,18 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use feedwater::cuda::Device;
-use feedwater::parquet::scan;
+use feedwater::parquet::{Metadata, scan};
 use feedwater::{ErrorKind, MemoryReader, Processor, Result};
 use futures::{Stream, StreamExt};
+use parquet::file::properties::WriterProperties;
 
 use crate::common::answered::polled;
 use crate::cuda::{STREAMS, nothing_left, session};
 use crate::faults::file;
 use crate::support::{by_host, joined, on_device, whole};
+use crate::tables::written;
 
 #[test]
 fn a_stream_gives_what_the_iterator_gives() {
@@ -58,6 +61,41 @@ fn a_stream_gives_what_the_iterator_gives() {
         }
         nothing_left(&session);
     }
+}
+
+#[test]
+fn an_error_ends_a_stream_where_it_is() {
+    let session = session("lazy");
+    {
+        let gpu = Device::open(0).unwrap();
+        let numbers: ArrayRef = Arc::new((0..400i64).collect::<Int64Array>());
+        let batch = RecordBatch::try_from_iter([("numbers", numbers)]).unwrap();
+        let set = WriterProperties::builder()
+            .set_dictionary_enabled(false)
+            .set_max_row_group_row_count(Some(100));
+        let mut file = written(&batch, set.build()).to_vec();
+        let metadata = Metadata::read(&MemoryReader::new(file.clone())).unwrap();
+        let (start, _) = metadata.parquet().row_group(2).column(0).byte_range();
+        file[start as usize..][..8].fill(0xff);
+        for processor in [Processor::Gpu, Processor::Cpu] {
+            let reader = Arc::new(MemoryReader::new(file.clone()));
+            let of = scan(reader).on_device(&gpu).processor(processor);
+            let mut stream = of.stream();
+            let told: Vec<_> = futures::executor::block_on(stream.by_ref().collect());
+            let rows: Vec<_> = told.iter().map_while(|one| one.as_ref().ok()).collect();
+            let rows: Vec<_> = rows.iter().map(|batch| batch.num_rows()).collect();
+            assert_eq!(rows, [100, 100], "{processor:?}");
+            assert_eq!(told.len(), 3, "{processor:?}");
+            let error = told[2].as_ref().unwrap_err();
+            let kind = error.kind();
+            assert!(matches!(kind, ErrorKind::Malformed { .. }), "{error}");
+            assert!(error.name().is_some(), "{error}");
+            let report = stream.report().unwrap();
+            assert_eq!((report.rows, report.batches), (200, 2));
+            assert!(futures::executor::block_on(stream.next()).is_none());
+        }
+    }
+    nothing_left(&session);
 }
 
 /// A task that polls waits for nothing: neither for the file nor for the device.

@@ -360,6 +360,8 @@ pub(super) fn decode(
     let strings = any(|column| matches!(column.values, Values::Bytes { .. }));
     // Columns without pages are all there already, and nothing is read for them; but strings have an offset in any case.
     if pages == 0 && !strings {
+        // What was queued for them is waited for all the same: offsets and bitmaps of leaves without pages.
+        work.ended()?;
         let nothing = Said {
             error: u64::MAX,
             nulls: 0,

@@ -20,8 +20,9 @@ use crate::sys::Generation;
 
 /// The batches of a scan: an iterator that parks its thread; [`stream`](Self::stream) for tasks.
 ///
-/// Threads decode ahead within the window, whether it is asked or not. After an error there are no more batches. Dropping
-/// it ends their work, as soon as each has decoded the batch it is at; for 10 seconds they wait for that of another scan.
+/// Threads decode ahead within the window, whether it is asked or not. After an error there are no more batches; a panic of the reader on
+/// one of these threads is one, [`Panicked`](crate::ErrorKind::Panicked). Dropping it ends their work, as soon as each has decoded the batch
+/// it is at; for 10 seconds they wait for that of another scan.
 #[must_use = "iterators do nothing unless used"]
 pub struct Batches {
     job: Arc<Job>,

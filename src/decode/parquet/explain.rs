@@ -176,12 +176,12 @@ impl fmt::Display for Plan {
             counted(self.file_row_groups as u64, "row group"),
             counted(self.file_bytes, "byte")
         )?;
-        writeln!(
-            f,
-            "metadata in {}, {} of them indexes",
-            counted(self.metadata_requests, "request"),
-            counted(self.index_bytes, "byte")
-        )?;
+        let requests = counted(self.metadata_requests, "request");
+        write!(f, "metadata in {requests}")?;
+        match self.index_bytes {
+            0 => writeln!(f)?,
+            bytes => writeln!(f, ", with {} of indexes", counted(bytes, "byte"))?,
+        }
         for group in &self.row_groups {
             writeln!(
                 f,

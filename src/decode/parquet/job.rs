@@ -25,6 +25,7 @@ use super::queues::{GroupState, Queue, State, Taken, next_for};
 use super::resident::{Bring, Resident, is_copied_at_once};
 use super::unit::{Held, Unit};
 use crate::buffer::Block;
+use crate::decode::panics::{OURS, contained};
 use crate::decode::wait::drive;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::parquet::{Bound, GroupPlan, Pieces, ReadPlan, Rows, malformed};
@@ -219,12 +220,26 @@ impl Job {
 
     /// What the thread of this number does.
     pub(super) fn work(&self, number: usize) {
-        let _leaving = Leaving(self);
-        while let Some((group, part)) = self.take(number) {
-            if let Err(error) = self.decode(group, part) {
-                self.fail(group, error);
+        let mut leaving = Leaving {
+            job: self,
+            failed: None,
+        };
+        loop {
+            match contained(OURS, || self.take(number)) {
+                Ok(Some((group, part))) => {
+                    let decoded = contained(OURS, || self.decode(group, part));
+                    if let Err(error) = decoded.and_then(|decoded| decoded) {
+                        self.fail(group, error);
+                    }
+                    self.finish(group, part);
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    // Nobody knows of which row group.
+                    leaving.failed = Some(error);
+                    return;
+                }
             }
-            self.finish(group, part);
         }
     }
 
@@ -403,7 +418,10 @@ impl Job {
             // Locked before anybody else can know that they were asked for; submitting may copy what is in memory.
             let mut bytes = lock(&shared.bytes);
             drop(state);
-            *bytes = Bytes::Coming(self.task.submit(plan, &self.done));
+            *bytes = match contained(OURS, || self.task.submit(plan, &self.done)) {
+                Ok(pending) => Bytes::Coming(pending),
+                Err(error) => Bytes::Failed(error),
+            };
             drop(bytes);
             state = self.lock();
         }
@@ -618,13 +636,18 @@ impl Job {
 }
 
 /// A thread that ends, whatever made it end.
-struct Leaving<'a>(&'a Job);
+struct Leaving<'a> {
+    job: &'a Job,
+    /// What it ends by, if that is no row group's.
+    failed: Option<Error>,
+}
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
+        let mut state = self.job.lock();
         state.threads -= 1;
-        if std::thread::panicking() || state.threads == 0 {
+        let failed = self.failed.take();
+        if failed.is_some() || std::thread::panicking() || state.threads == 0 {
             // A part that no thread will finish must not be waited for.
             let head = state.head;
             let unfinished = state
@@ -633,10 +656,13 @@ impl Drop for Leaving<'_> {
                 .skip(head)
                 .find(|group| group.left > 0);
             if let Some(group) = unfinished {
-                group.failed.get_or_insert(Error::new(ErrorKind::Abandoned));
+                let abandoned = || Error::new(ErrorKind::Abandoned);
+                group
+                    .failed
+                    .get_or_insert_with(|| failed.unwrap_or_else(abandoned));
             }
         }
-        self.0.announce(state);
+        self.job.announce(state);
     }
 }
 

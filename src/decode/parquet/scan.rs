@@ -295,7 +295,7 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
         } = self;
         let threads = threads_of(asked.threads)?;
         if asked.batch_rows == 0 {
-            return Err(invalid("batches of no rows"));
+            return Err(invalid("batch_rows(0): a batch has a row at least"));
         }
         let metadata = match metadata {
             Some(metadata) => metadata,
@@ -515,7 +515,9 @@ fn threads_of(asked: Option<usize>) -> Result<usize> {
     /// More threads than any machine runs; a slip of the caller.
     const MOST: usize = 4096;
     match asked {
-        Some(0) => Err(invalid("a scan by no threads")),
+        Some(0) => Err(invalid(
+            "threads(0): a scan has a thread at least; unless told, as many as the machine runs",
+        )),
         Some(threads) => Ok(threads.min(MOST)),
         None => Ok(std::thread::available_parallelism().map_or(1, usize::from)),
     }

@@ -27,7 +27,7 @@ use crate::sys::Generation;
 /// # Errors
 /// Of a batch: those of the [batches of a scan](crate::parquet::Batches); of the GPU [`ErrorKind::Cuda`], [`ErrorKind::DeviceLost`], and
 /// [`ErrorKind::OutOfMemory`] where it has no memory for a single row; [`ErrorKind::Forked`], once, in a process that was forked since;
-/// [`ErrorKind::Panicked`] if the reader or this crate panicked on a thread that works for the GPU.
+/// [`ErrorKind::Panicked`] if the reader or this crate panicked on a thread of the scan.
 ///
 /// [`ErrorKind::Cuda`]: crate::ErrorKind::Cuda
 /// [`ErrorKind::DeviceLost`]: crate::ErrorKind::DeviceLost

@@ -1,16 +1,13 @@
 //! Page lists and marks of large pages in the metadata cache: walked for in the first epoch, and known in the next ones.
 
-use std::any::Any;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::lists::{Keep, Lists};
 use super::scan::DeviceScan;
-use crate::cache::MetadataCache;
+use crate::cache::{MetadataCache, part_of};
 use crate::cuda::columns::Marks;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind};
 use crate::format::parquet::{PageFault, PageList};
 use crate::reader::Reader;
 use crate::version::Version;
@@ -55,7 +52,8 @@ impl Keep for InCache {
         walk: &dyn Fn() -> std::result::Result<PageList, PageFault>,
     ) -> std::result::Result<Arc<PageList>, PageFault> {
         let mut fault = None;
-        let list = self.in_cache("pages", group, leaf, || match walk() {
+        let name = self.name_of("pages", group, leaf);
+        let list = self.cache.parsed(&name, &self.version, || match walk() {
             Ok(list) => {
                 let bytes = list.memory();
                 Ok((list, bytes))
@@ -74,31 +72,19 @@ impl Keep for InCache {
     }
 
     fn marks(&self, group: usize, leaf: usize) -> Option<Arc<Marks>> {
-        // A load that fails leaves nothing there.
-        let nothing = || Err(Error::new(ErrorKind::Abandoned));
-        let marks = self.in_cache("marks", group, leaf, nothing);
-        marks.ok()
+        self.cache
+            .kept(&self.name_of("marks", group, leaf), &self.version)
     }
 
     fn keep_marks(&self, group: usize, leaf: usize, marks: Marks) {
-        let bytes = marks.memory();
-        // Who has no room keeps nothing.
-        let _ = self.in_cache("marks", group, leaf, || Ok((marks, bytes)));
+        let (name, bytes) = (self.name_of("marks", group, leaf), marks.memory());
+        self.cache.keep(&name, &self.version, marks, bytes);
     }
 }
 
 impl InCache {
-    /// What the cache has of a leaf of a row group, or what `load` gives.
-    fn in_cache<T: Any + Send + Sync>(
-        &self,
-        what: &str,
-        group: usize,
-        leaf: usize,
-        load: impl FnOnce() -> Result<(T, u64)>,
-    ) -> Result<Arc<T>> {
-        // No path has a zero byte, so that these are not the names of other files.
-        let key = format!("{}\0{what} {group} {leaf}", self.name);
-        let path = Path::new(OsStr::from_bytes(key.as_bytes()));
-        self.cache.parsed(path, &self.version, load)
+    /// The name of what the cache has of a leaf of a row group.
+    fn name_of(&self, what: &str, group: usize, leaf: usize) -> PathBuf {
+        part_of(&self.name, format_args!("{what} {group} {leaf}"))
     }
 }

@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
@@ -13,7 +12,7 @@ use arrow_array::RecordBatch;
 use super::group::{Decoded, Groups};
 use crate::cuda::Stream;
 use crate::decode::device::DeviceBatch;
-use crate::decode::panics;
+use crate::decode::panics::{self, OURS};
 use crate::decode::parquet::batches::Batches;
 use crate::decode::parquet::explain::Plan;
 use crate::decode::parquet::job::Done;
@@ -441,11 +440,5 @@ impl Lanes {
 
 /// A panic as an error, since who waits for the item has to hear of it.
 pub(super) fn contained<T>(work: impl FnOnce() -> T) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
-        Error::new(ErrorKind::Panicked {
-            library: "the reader or feedwater",
-            part: None,
-            message: panics::message(payload),
-        })
-    })
+    panics::contained(OURS, work)
 }

@@ -117,13 +117,15 @@ impl fmt::Display for DeviceScanReport {
             let bytes = counted(self.bytes_with_footer, "byte");
             write!(f, ", and {bytes} that had come with the footer")?;
         }
-        if self.page_lists_walked + self.page_lists_known > 0 {
-            write!(
-                f,
-                "\npages of {} known before, of {} found by their headers",
-                counted(self.page_lists_known, "column chunk"),
-                self.page_lists_walked
-            )?;
+        let lists = [
+            (self.page_lists_known, "that a cache knew the pages of"),
+            (
+                self.page_lists_walked,
+                "whose pages were found by a walk over their headers",
+            ),
+        ];
+        for (count, what) in lists.into_iter().filter(|(count, _)| *count > 0) {
+            write!(f, "\n{} {what}", counted(count, "column chunk"))?;
         }
         if self.pages_marked > 0 {
             let pages = counted(self.pages_marked, "page");

@@ -16,7 +16,7 @@ use crate::decode::parquet::job::Task;
 use crate::decode::parquet::scan::Scan;
 use crate::decode::wait::block_on;
 use crate::error::Result;
-use crate::format::parquet::roots_of;
+use crate::format::parquet::{invalid, roots_of};
 use crate::reader::Reader;
 
 impl<R: Reader + ?Sized + 'static> Scan<R> {
@@ -84,7 +84,7 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
     ///
     /// A row group that takes more than its half is decoded by the host, and comes in smaller batches. Nor is it an error if the
     /// device has less than it said: the same happens, and the batches become smaller still, down to a row, until they fit. Batches that
-    /// were taken count until they are dropped.
+    /// were taken count until they are dropped. With 1 each row is a batch; 0 is [`InvalidOption`](crate::ErrorKind::InvalidOption).
     ///
     /// [`DeviceOptions::memory`]: crate::cuda::DeviceOptions::memory
     pub fn memory(mut self, bytes: u64) -> Self {
@@ -121,6 +121,7 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
             memory,
             lists,
         } = self;
+        check(memory, &scan)?;
         let (task, plan, threads) = scan.tasked().await?;
         let memory = match memory {
             Some(memory) => memory,
@@ -157,6 +158,7 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
     /// # Errors
     /// As [`Scan::explain`].
     pub async fn explain_async(self) -> Result<DevicePlan> {
+        check(self.memory, &self.scan)?;
         let (task, scan, _) = self.scan.tasked().await?;
         let roots = roots(&task, self.processor);
         let groups = &task.plan.groups;
@@ -185,6 +187,16 @@ impl<R: Reader + ?Sized> fmt::Debug for DeviceScan<R> {
             .field("processor", &self.processor)
             .finish_non_exhaustive()
     }
+}
+
+/// Refuses memory that not even a row has room in.
+fn check<R: Reader + ?Sized + 'static>(memory: Option<u64>, scan: &Scan<R>) -> Result<()> {
+    if memory != Some(0) {
+        return Ok(());
+    }
+    let what =
+        "memory(0): a row takes a byte at least; unless told, half of what the device could give";
+    Err(invalid(what).named(scan.source_name()))
 }
 
 /// The top-level columns of a scan.

@@ -1,7 +1,6 @@
 //! Threads that decode batches side by side, and hand them on in order.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
@@ -9,7 +8,8 @@ use arrow_array::RecordBatch;
 
 use super::decoder::ExampleDecoder;
 use super::pull::{Job, Pull};
-use crate::decode::panics;
+use crate::decode::panics::OURS;
+pub(super) use crate::decode::panics::contained;
 use crate::decode::tfrecord::Skipped;
 use crate::decode::threads;
 use crate::error::{Error, ErrorKind, Result};
@@ -186,7 +186,7 @@ impl Shared {
         let number = state.begun;
         state.begun += 1;
         drop(state);
-        let job = contained("the reader or feedwater", || pull.next());
+        let job = contained(OURS, || pull.next());
         let mut state = self.lock();
         if pull.skipped().records() != state.skipped.records() {
             state.skipped = pull.skipped().clone();
@@ -228,15 +228,4 @@ impl From<Error> for Done {
             error: Some(error),
         }
     }
-}
-
-/// A panic as an error, since who waits has to be told. `library`: whose code runs.
-pub(super) fn contained<T>(library: &'static str, work: impl FnOnce() -> T) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
-        Error::new(ErrorKind::Panicked {
-            library,
-            part: None,
-            message: panics::message(payload),
-        })
-    })
 }

@@ -478,10 +478,15 @@ pub mod memory {
                 Ok(())
             })
         }
-        fn cuMemPoolGetAttribute(_pool: usize, _attribute: c_int, value: *mut u64) {
+        fn cuMemPoolGetAttribute(pool: usize, attribute: c_int, value: *mut u64) {
             call(|guard| {
                 pools(&guard)?;
-                unsafe { give(value, guard.memory.used() as u64) }
+                let (reserved, used) = guard.memory.of_pool(pool);
+                match attribute {
+                    5 => unsafe { give(value, reserved as u64) },
+                    7 => unsafe { give(value, used as u64) },
+                    _ => Err(Code::NOT_SUPPORTED),
+                }
             })
         }
         fn cuMemPoolTrimTo(pool: usize, keep: usize) {

@@ -63,6 +63,7 @@ struct Pool {
     /// Most bytes that it keeps while nobody uses them.
     threshold: usize,
     kept: usize,
+    used: usize,
 }
 
 impl DeviceMemory {
@@ -74,6 +75,15 @@ impl DeviceMemory {
     /// Bytes of device memory that pools keep.
     pub fn kept(&self) -> usize {
         self.pools.values().map(|pool| pool.kept).sum()
+    }
+
+    /// Bytes that a pool has from the device, and those of them that somebody uses. Of the default pool, which keeps nothing, both are what is
+    /// in use.
+    pub fn of_pool(&self, handle: usize) -> (usize, usize) {
+        match self.pools.get(&handle) {
+            Some(pool) => (pool.kept.saturating_add(pool.used), pool.used),
+            None => (self.used, self.used),
+        }
     }
 
     /// Makes a pool that keeps nothing yet.
@@ -305,6 +315,7 @@ impl Device {
         self.memory.used += if on_device { len } else { 0 };
         if let Some(pool) = self.memory.pools.get_mut(&pool) {
             pool.kept = pool.kept.saturating_sub(len);
+            pool.used = pool.used.saturating_add(len);
         }
         self.remember(address);
         Ok(address)
@@ -344,6 +355,7 @@ impl Device {
         if let Some((pool, len)) = home
             && let Some(pool) = self.memory.pools.get_mut(&pool)
         {
+            pool.used = pool.used.saturating_sub(len);
             pool.kept = pool.kept.saturating_add(len).min(pool.threshold);
         }
         Ok(())

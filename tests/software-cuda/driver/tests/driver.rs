@@ -639,13 +639,32 @@ fn pools_keep_memory_up_to_their_threshold() {
                 (&raw mut value).cast(),
             ))
             .unwrap();
+            let figures = || {
+                let (mut reserved, mut used) = (0u64, 0u64);
+                for (which, value) in [
+                    (
+                        sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+                        &mut reserved,
+                    ),
+                    (
+                        sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
+                        &mut used,
+                    ),
+                ] {
+                    let told = sys::cuMemPoolGetAttribute(pool, which, (&raw mut *value).cast());
+                    check(told).unwrap();
+                }
+                (reserved as usize, used as usize)
+            };
             for _ in 0..2 {
                 let taken = sys::cuMemAllocFromPoolAsync(&mut address, LEN, pool, stream.0);
                 check(taken).unwrap();
+                assert_eq!(figures(), (LEN, LEN));
                 check(sys::cuMemFreeAsync(address, stream.0)).unwrap();
             }
             let kept = threshold.min(LEN as u64) as usize;
             assert_eq!(room(), (4 << 20) - kept);
+            assert_eq!(figures(), (kept, 0));
             // Others do not get it.
             assert_eq!(Bytes::new(LEN).is_err(), kept == LEN);
             check(sys::cuMemPoolTrimTo(pool, 1 << 10)).unwrap();
