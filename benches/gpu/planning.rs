@@ -1,6 +1,9 @@
 //! What the host does for a row group before its bytes go anywhere: the walk over page headers, and the tables of pages; beside a scan of the
 //! same file by one thread of the host. Needs no GPU.
 //!
+//! As in a scan, the bytes of each row group are new in memory, by a copy that is not counted. With bytes that nothing has looked at for long, each
+//! header costs what memory does, and where a virtual machine shares it with others, that can be microseconds.
+//!
 //! It is to be 2 GB/s of the file at least, and a tenth of the scan's time at most.
 
 use std::fmt::Write as _;
@@ -16,6 +19,26 @@ use parquet::basic::{Compression, Encoding};
 use parquet::file::properties::WriterProperties;
 
 use super::{median, number};
+
+/// Plans all row groups of `file`, and gives the seconds that took, the pages, and the bytes of them.
+fn planned(metadata: &Metadata, file: &Bytes) -> (f64, u64, u64) {
+    let (mut seconds, mut pages, mut bytes) = (0.0, 0, 0);
+    let mut chunks = Vec::new();
+    for (number, group) in metadata.parquet().row_groups().iter().enumerate() {
+        chunks.resize_with(group.num_columns(), Vec::new);
+        for (to, column) in chunks.iter_mut().zip(group.columns()) {
+            let (start, len) = column.byte_range();
+            to.clear();
+            to.extend_from_slice(&file[start as usize..(start + len) as usize]);
+        }
+        let begun = Instant::now();
+        let planned = planning::planned(metadata, number, &chunks);
+        seconds += begun.elapsed().as_secs_f64();
+        pages += planned.0;
+        bytes += planned.1;
+    }
+    (seconds, pages, bytes)
+}
 
 /// Four columns of numbers in pages of so many rows, most of which Snappy makes no shorter.
 fn file(rows: usize, page: usize) -> Bytes {
@@ -47,14 +70,12 @@ pub(crate) fn planning(json: &mut String) {
     for page in [128 << 10, 20_000, 1024, 128] {
         let file = file(rows, page);
         let metadata = Metadata::read(&MemoryReader::new(file.clone())).unwrap();
-        let (pages, bytes) = planning::planned(&metadata, &file);
+        let (_, pages, bytes) = planned(&metadata, &file);
         let reader = Arc::new(MemoryReader::new(file.clone()));
         let (mut plans, mut scans) = (Vec::new(), Vec::new());
         // The first turn warms up.
         for turn in 0..=turns {
-            let begun = Instant::now();
-            assert_eq!(planning::planned(&metadata, &file), (pages, bytes));
-            let plan = begun.elapsed().as_secs_f64();
+            let (plan, ..) = planned(&metadata, &file);
             let begun = Instant::now();
             for batch in scan(reader.clone()).threads(1).batches().unwrap() {
                 batch.unwrap();

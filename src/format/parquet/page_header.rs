@@ -26,9 +26,9 @@ pub(crate) struct DictionaryPage {
     /// Its bytes in the chunk, as they are stored.
     pub(crate) body: Range<usize>,
     /// Bytes of its header, in front of it.
-    pub(crate) header: usize,
+    pub(crate) header: u32,
     /// Its bytes before compression.
-    pub(crate) uncompressed: usize,
+    pub(crate) uncompressed: u32,
     pub(crate) crc: Option<u32>,
     pub(crate) entries: u32,
     pub(crate) encoding: Encoding,
@@ -40,9 +40,9 @@ pub(crate) struct DataPage {
     /// Its bytes in the chunk, as they are stored, after the header.
     pub(crate) body: Range<usize>,
     /// Bytes of that.
-    pub(crate) header: usize,
+    pub(crate) header: u32,
     /// Its bytes before compression.
-    pub(crate) uncompressed: usize,
+    pub(crate) uncompressed: u32,
     pub(crate) crc: Option<u32>,
     /// Values and nulls.
     pub(crate) entries: u32,
@@ -80,6 +80,7 @@ impl PageList {
     pub(crate) fn of(chunk: &[u8], codec: Compression, bits: i64) -> Result<PageList, PageFault> {
         let mut list = PageList::default();
         let mut at = 0;
+        let (mut last, mut touched) = (0, 0usize);
         while let Some(rest) = chunk.get(at..).filter(|rest| !rest.is_empty()) {
             let here = at;
             let fault = |what: &str| {
@@ -93,8 +94,9 @@ impl PageList {
                 Some(end) if end <= chunk.len() => start..end,
                 _ => return Err(fault("it ends after its chunk")),
             };
-            let uncompressed = usize::try_from(header.uncompressed)
+            let uncompressed = u32::try_from(header.uncompressed)
                 .map_err(|_| fault("a size of less than nothing"))?;
+            let len = u32::try_from(len).map_err(|_| fault("the length of its header"))?;
             let entries = match &header.what {
                 What::Dictionary { entries, .. } => i64::from(*entries),
                 _ => 0,
@@ -104,6 +106,12 @@ impl PageList {
                 return Err(PageFault::Malformed(what));
             }
             at = body.end;
+            touched = touched.saturating_sub(1);
+            if touched == 0 && at - here == last {
+                touch(chunk, at, last);
+                touched = AHEAD;
+            }
+            last = at - here;
             match header.what {
                 What::Dictionary { entries, encoding } => {
                     if list.dictionary.is_some() || !list.pages.is_empty() {
@@ -131,7 +139,7 @@ impl PageList {
                     } = levels
                     {
                         let levels = u64::from(definition) + u64::from(repetition);
-                        if levels > uncompressed as u64 || levels > body.len() as u64 {
+                        if levels > u64::from(uncompressed) || levels > body.len() as u64 {
                             return Err(fault("levels that are longer than it"));
                         }
                         if nulls > entries {
@@ -149,9 +157,16 @@ impl PageList {
                         levels,
                     });
                     list.entries += u64::from(entries);
+                    if list.pages.len() == 1 {
+                        let others = (chunk.len() - at) / (at - here);
+                        list.pages.reserve(others.min(RESERVED));
+                    }
                 }
                 What::Other => {}
             }
+        }
+        if list.pages.capacity() / 2 > list.pages.len() {
+            list.pages.shrink_to_fit();
         }
         Ok(list)
     }
@@ -166,7 +181,8 @@ impl PageList {
         bits: i64,
     ) -> Result<OnePage, PageFault> {
         let mut list = PageList::of(part, codec, bits)?;
-        let is_all = |body: &Range<usize>, header| body.start == header && body.end == part.len();
+        let is_all =
+            |body: &Range<usize>, header| body.start == header as usize && body.end == part.len();
         let moved =
             |body: &Range<usize>| at.saturating_add(body.start)..at.saturating_add(body.end);
         let page = match (list.dictionary.take(), list.pages.pop()) {
@@ -204,6 +220,20 @@ impl PageList {
     }
 }
 
+/// Pages that a list has room for when it knows the length of the first, at most: about 1 MiB.
+const RESERVED: usize = 16 << 10;
+
+/// How many headers are touched at once.
+const AHEAD: usize = 8;
+
+/// Looks at where the next headers of `chunk` begin, from `at` on, if pages go on to be of `len` bytes with theirs, as those of numbers often are.
+/// Each header is a wait for memory, which is most of a walk; these wait together.
+fn touch(chunk: &[u8], at: usize, len: usize) {
+    let places = chunk.get(at..).unwrap_or_default();
+    let bytes = places.iter().step_by(len.max(1)).take(AHEAD);
+    std::hint::black_box(bytes.fold(0u8, |sum, byte| sum ^ byte));
+}
+
 /// What [`PageList::of_page`] finds.
 pub(crate) enum OnePage {
     Dictionary(DictionaryPage),
@@ -214,7 +244,7 @@ pub(crate) enum OnePage {
 impl PageList {
     /// Bytes of memory that it takes, about.
     pub(crate) fn memory(&self) -> u64 {
-        let pages = self.pages.len() * size_of::<DataPage>();
+        let pages = self.pages.capacity() * size_of::<DataPage>();
         (size_of::<PageList>() + pages) as u64
     }
 
@@ -335,6 +365,8 @@ const TRUE: u8 = 1;
 const FALSE: u8 = 2;
 const I32: u8 = 5;
 const STRUCT: u8 = 12;
+/// Head of a field that follows the one before, an `I32`.
+const NEXT_I32: u8 = 0x15;
 
 /// Where a walk over a struct is.
 #[derive(Default)]
@@ -363,33 +395,52 @@ impl Field {
 
 /// A struct whose fields 1 to `N` are numbers, and field `flag` a boolean; others are passed over.
 fn numbers<const N: usize>(rest: &mut &[u8], flag: Option<u8>) -> Option<([i32; N], Option<bool>)> {
-    let mut found = [None; N];
+    if let Some((found, after)) = in_order(rest) {
+        *rest = after;
+        return Some((found, None));
+    }
+    let (mut found, mut seen) = ([0; N], 0);
     let mut is_set = None;
     let mut field = Field::default();
     while field.next(rest)? {
         let at = usize::from(field.id).checked_sub(1)?;
         match (found.get_mut(at), field.kind) {
-            (Some(slot), I32) => *slot = Some(number(rest)?),
+            (Some(slot), I32) => {
+                *slot = number(rest)?;
+                seen |= 1 << at;
+            }
             (Some(_), _) => return None,
             (None, TRUE | FALSE) if flag == Some(field.id) => is_set = Some(field.kind == TRUE),
             (None, _) if flag == Some(field.id) => return None,
             (None, kind) => skip(rest, kind)?,
         }
     }
-    let mut all = [0; N];
-    for (to, from) in all.iter_mut().zip(found) {
-        *to = from?;
+    (seen == (1u32 << N) - 1).then_some((found, is_set))
+}
+
+/// The same where there are no other fields, and these are in order, as nearly all writers have them; and what is behind.
+fn in_order<const N: usize>(mut rest: &[u8]) -> Option<([i32; N], &[u8])> {
+    let mut found = [0; N];
+    for slot in &mut found {
+        rest = rest.strip_prefix(&[NEXT_I32])?;
+        *slot = number(&mut rest)?;
     }
-    Some((all, is_set))
+    Some((found, rest.strip_prefix(&[0])?))
 }
 
 fn number(rest: &mut &[u8]) -> Option<i32> {
-    // Most take one byte.
-    if let [byte @ 0..=0x7f, after @ ..] = rest {
-        *rest = after;
-        return Some(zigzag(u64::from(*byte)) as i32);
-    }
-    i32::try_from(zigzag(varint(rest)?)).ok()
+    // Most take one byte; sizes of pages two or three.
+    let (value, after) = match *rest {
+        [a @ 0..=0x7f, after @ ..] => (u32::from(*a), after),
+        [a, b @ 0..=0x7f, after @ ..] => (u32::from(a & 0x7f) | u32::from(*b) << 7, after),
+        [a, b, c @ 0..=0x7f, after @ ..] => {
+            let low = u32::from(a & 0x7f) | u32::from(b & 0x7f) << 7;
+            (low | u32::from(*c) << 14, after)
+        }
+        _ => return i32::try_from(zigzag(varint(rest)?)).ok(),
+    };
+    *rest = after;
+    Some((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
 }
 
 /// Passes over a value: what statistics are made of.
@@ -680,7 +731,7 @@ mod tests {
         let Ok(OnePage::Data(first)) = one(&data) else {
             panic!();
         };
-        assert_eq!((first.header, first.entries), (header, 3));
+        assert_eq!((first.header as usize, first.entries), (header, 3));
         assert_eq!(first.body, 100 + header..100 + data.len());
         assert!(matches!(one(&dictionary), Ok(OnePage::Dictionary(page)) if page.entries == 3));
         let index = page(&[0x15, 2, 0x15, 4, 0x15, 4, 0x3c, 0], 2);
@@ -755,6 +806,64 @@ mod tests {
             panic!("{fault:?}");
         };
         assert!(what.contains("more than SNAPPY can make"), "{what}");
+    }
+
+    #[test]
+    fn numbers_are_read_in_any_form() {
+        let read = |bytes: &[u8]| {
+            let mut rest = bytes;
+            number(&mut rest).map(|number| (number, rest.len()))
+        };
+        // Of one to five bytes, and longer than they have to be.
+        for value in [
+            0,
+            -1,
+            63,
+            -64,
+            64,
+            8191,
+            -8192,
+            8192,
+            1 << 20,
+            i32::MAX,
+            i32::MIN,
+        ] {
+            let mut left = u64::from(((value << 1) ^ (value >> 31)).cast_unsigned());
+            let mut bytes = Vec::new();
+            while left >= 0x80 {
+                bytes.push(left as u8 | 0x80);
+                left >>= 7;
+            }
+            bytes.push(left as u8);
+            for _ in 0..3 {
+                assert_eq!(read(&[&bytes[..], &[1]].concat()), Some((value, 1)));
+                assert_eq!(read(&bytes[..bytes.len() - 1]), None);
+                *bytes.last_mut().unwrap() |= 0x80;
+                bytes.push(0);
+            }
+        }
+        assert_eq!(read(&[0xff, 0xff, 0xff, 0xff, 0x1f]), None);
+        // Fields in order, with one more behind, with one that is not the next, and without one.
+        let all = |bytes: &[u8]| {
+            let mut rest = bytes;
+            numbers::<2>(&mut rest, Some(7)).map(|(found, flag)| (found, flag, rest.len()))
+        };
+        assert_eq!(all(&[0x15, 6, 0x15, 3, 0, 9]), Some(([3, -2], None, 1)));
+        assert_eq!(
+            all(&[0x15, 6, 0x15, 3, 0x51, 0]),
+            Some(([3, -2], Some(true), 0))
+        );
+        assert_eq!(
+            all(&[0x15, 6, 0x15, 3, 0x52, 0]),
+            Some(([3, -2], Some(false), 0))
+        );
+        assert_eq!(
+            all(&[0x15, 6, 0x15, 3, 0x15, 5, 0]),
+            Some(([3, -2], None, 0))
+        );
+        assert_eq!(all(&[0x15, 6, 0x25, 3, 0]), None);
+        assert_eq!(all(&[0x15, 6, 0x15, 3]), None);
+        assert_eq!(all(&[0x15, 6, 0]), None);
     }
 
     #[test]

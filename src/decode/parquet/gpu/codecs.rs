@@ -22,82 +22,74 @@ const PAGES: u64 = 10;
 /// Stored pages begin at multiples of this on the device.
 const ALIGN: u64 = 64;
 
-/// Decides for `bodies`, which are in the order of their places, of which the last gap ends at `end`, and says how many bytes are to be brought
-/// to the device as they are stored; not more than `room`.
+/// Who could undo `codec`.
+pub(super) fn undone_by(codec: Compression) -> By {
+    let codec = match codec {
+        Compression::SNAPPY => Codec::Snappy,
+        Compression::LZ4_RAW => Codec::Lz4,
+        Compression::LZ4 => return By::Host(Some("the codec LZ4 of Hadoop")),
+        Compression::GZIP(_) => return By::Host(Some("the codec GZIP")),
+        Compression::BROTLI(_) => return By::Host(Some("the codec BROTLI")),
+        Compression::ZSTD(_) => return By::Host(Some("the codec ZSTD")),
+        Compression::LZO => return By::Host(Some("the codec LZO")),
+        Compression::UNCOMPRESSED => return By::Host(None),
+    };
+    By::Device { codec, source: 0 }
+}
+
+/// Decides for the pages of `chunks`, which are in the order of their places, of which the last gap ends at `end`, and says how many bytes are
+/// to be brought to the device as they are stored; not more than `room`. What kernels could do is marked so.
 pub(super) fn assign<'a>(
-    bodies: impl Iterator<Item = &'a mut Body>,
+    chunks: impl Iterator<Item = &'a mut [Body]>,
     end: u64,
     processor: Processor,
     threads: usize,
     room: u64,
 ) -> u64 {
-    let mut bodies: Vec<_> = bodies.collect();
-    let mut next = end;
-    for body in bodies.iter_mut().rev() {
-        body.gap = next.saturating_sub(body.place.end);
+    let mut chunks: Vec<_> = chunks.collect();
+    let (mut next, mut total) = (end, 0u64);
+    for body in chunks.iter_mut().flat_map(|bodies| bodies.iter_mut()).rev() {
+        let gap = next.saturating_sub(body.place.end);
+        body.gap = u32::try_from(gap).unwrap_or(u32::MAX);
         next = body.place.start;
-    }
-    bodies.retain(|body| body.compressed);
-    let mut total = 0u64;
-    for body in &mut bodies {
-        body.by = match (codec_of(body.codec), made(body)) {
-            (_, 0) => By::Host(Some("nothing in it".into())),
-            (Err(name), _) => By::Host(Some(format!("the codec {name}").into())),
-            (Ok(codec), bytes) => {
-                total = total.saturating_add(bytes);
-                By::Device {
-                    codec,
-                    source: 0..0,
-                }
-            }
-        };
+        if body.compressed && body.made() == 0 {
+            body.by = By::Host(Some("nothing in it"));
+        }
+        if let By::Device { .. } = body.by {
+            total = total.saturating_add(body.made());
+        }
     }
     let most = match processor {
         Processor::Gpu => u64::MAX,
         _ => total / PAGES.saturating_mul(threads.max(1) as u64),
     };
-    let few: Arc<str> = "too few pages of its length: threads of the host are faster".into();
     let mut len = 0;
-    for body in &mut bodies {
-        let bytes = made(body);
+    if total == 0 {
+        return len;
+    }
+    for body in chunks.iter_mut().flat_map(|bodies| bodies.iter_mut()) {
+        let is_few = body.made() > most;
         let By::Device { source, .. } = &mut body.by else {
             continue;
         };
-        if bytes > most {
-            body.by = By::Host(Some(few.clone()));
+        if is_few {
+            body.by = By::Host(Some(
+                "too few pages of its length: threads of the host are faster",
+            ));
             continue;
         }
-        *source = len..len + body.stored.len() as u64;
-        len = source.end.next_multiple_of(ALIGN);
+        *source = len;
+        len = (len + body.stored.len() as u64).next_multiple_of(ALIGN);
     }
     if len <= room {
         return len;
     }
-    let short: Arc<str> = "no memory for it beside what it becomes".into();
-    for body in bodies {
+    for body in chunks.into_iter().flatten() {
         if let By::Device { .. } = body.by {
-            body.by = By::Host(Some(short.clone()));
+            body.by = By::Host(Some("no memory for it beside what it becomes"));
         }
     }
     0
-}
-
-/// Bytes that are decompressed out of a page.
-fn made(body: &Body) -> u64 {
-    (body.place.end - body.place.start).saturating_sub(body.plain as u64)
-}
-
-fn codec_of(codec: Compression) -> Result<Codec, &'static str> {
-    match codec {
-        Compression::SNAPPY => Ok(Codec::Snappy),
-        Compression::LZ4_RAW => Ok(Codec::Lz4),
-        Compression::LZ4 => Err("LZ4 of Hadoop"),
-        Compression::GZIP(_) => Err("GZIP"),
-        Compression::BROTLI(_) => Err("BROTLI"),
-        Compression::ZSTD(_) => Err("ZSTD"),
-        Compression::LZO => Err("LZO"),
-        Compression::UNCOMPRESSED => Err("UNCOMPRESSED"),
-    }
 }
 
 /// Pages that were decompressed, and the bytes that they became.
@@ -116,19 +108,29 @@ impl Undone {
             if !body.compressed {
                 continue;
             }
-            let why = match &body.by {
-                By::Host(why) => why.clone().or_else(|| Some("it was not asked".into())),
-                By::Device { .. } => refused(number),
-            };
-            let count = match why {
-                None => &mut self.by_gpu,
-                Some(why) => {
-                    *self.reasons.entry(why).or_default() += 1;
-                    &mut self.by_host
+            let by_gpu = match body.by {
+                By::Host(why) => {
+                    let why = why.unwrap_or("it was not asked");
+                    match self.reasons.get_mut(why) {
+                        Some(count) => *count += 1,
+                        None => _ = self.reasons.insert(why.into(), 1),
+                    }
+                    false
                 }
+                By::Device { .. } => match refused(number) {
+                    Some(why) => {
+                        *self.reasons.entry(why).or_default() += 1;
+                        false
+                    }
+                    None => true,
+                },
+            };
+            let count = match by_gpu {
+                true => &mut self.by_gpu,
+                false => &mut self.by_host,
             };
             count.0 += 1;
-            count.1 += made(body);
+            count.1 += body.made();
         }
     }
 }
@@ -140,14 +142,13 @@ mod tests {
     fn body(codec: Compression, len: u64, at: u64) -> Body {
         Body {
             stored: 7..107,
-            compressed: codec != Compression::UNCOMPRESSED,
-            plain: 0,
             place: at..at + len,
+            by: undone_by(codec),
             crc: None,
             header: 7,
-            codec,
-            by: By::Host(None),
+            plain: 0,
             gap: 0,
+            compressed: codec != Compression::UNCOMPRESSED,
         }
     }
 
@@ -167,20 +168,20 @@ mod tests {
                 body
             })
             .collect();
-        let stored = assign(bodies.iter_mut(), at + 64, processor, threads, room);
+        let stored = assign(
+            std::iter::once(&mut bodies[..]),
+            at + 64,
+            processor,
+            threads,
+            room,
+        );
         let mut end = 0;
         for body in &bodies {
             assert_eq!(body.place.start, end);
-            end = body.place.end + body.gap;
-            if let By::Device { source, .. } = &body.by {
-                assert_eq!(
-                    (
-                        source.start % 64,
-                        source.end - source.start,
-                        body.compressed
-                    ),
-                    (0, 100, true)
-                );
+            end = body.place.end + u64::from(body.gap);
+            if let By::Device { source, .. } = body.by {
+                assert_eq!(source % 64, 0);
+                assert!(body.compressed);
             }
         }
         assert_eq!(end, at + 64);

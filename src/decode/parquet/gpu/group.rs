@@ -227,7 +227,7 @@ impl Groups {
             return Ok(Decoded::Divide(why.into(), needed));
         }
         let plans = chunks.iter_mut().flat_map(|chunk| &mut chunk.plans);
-        let bodies = plans.flat_map(|planned| &mut planned.chunk.bodies);
+        let bodies = plans.map(|planned| &mut planned.chunk.bodies[..]);
         let room = self.memory - needed;
         let stored = assign(bodies, arena.len(), self.processor, self.threads, room);
         // What is not known before the lengths were read has the rest.

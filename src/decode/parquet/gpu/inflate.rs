@@ -31,7 +31,7 @@ pub(super) fn inflate(
         return Err(ParquetError::General("Page CRC checksum mismatch".into()));
     }
     let plain = if body.compressed {
-        body.plain
+        body.plain as usize
     } else {
         stored.len()
     };
@@ -66,7 +66,7 @@ fn by_the_crate(
     body: &Body,
     to: &mut [u8],
 ) -> Result<()> {
-    let start = body.stored.start.checked_sub(body.header);
+    let start = body.stored.start.checked_sub(body.header as usize);
     let start = start.ok_or_else(|| ParquetError::EOF("a page without a header".into()))?;
     let page = bytes.get(start..body.stored.end);
     let page = page.ok_or_else(|| ParquetError::EOF("a page that was not read".into()))?;

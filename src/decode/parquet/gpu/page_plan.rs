@@ -1,11 +1,11 @@
 //! From the pages of a column chunk to what the kernels are told, and where on the device each page goes.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use parquet::basic::{Compression, Encoding as Stored, Type};
 use parquet::file::metadata::ColumnChunkMetaData;
 
+use super::codecs::undone_by;
 use super::shape::LeafShape;
 use crate::cuda::columns::{Column, Convert, Encoding, Page, Values};
 use crate::cuda::decompress::Codec;
@@ -25,9 +25,9 @@ pub(super) struct Arena {
 
 impl Arena {
     /// Room for `len` bytes.
-    fn take(&mut self, len: usize) -> Range<u64> {
+    fn take(&mut self, len: u32) -> Range<u64> {
         let start = self.end.next_multiple_of(ALIGN);
-        self.end = start + len as u64;
+        self.end = start + u64::from(len);
         start..self.end
     }
 
@@ -48,35 +48,45 @@ pub(super) struct ChunkPlan {
     pub(super) repetition: Vec<u32>,
 }
 
-/// A page on its way to the device.
+/// A page on its way to the device. There are many of them, so it is small.
 #[derive(Clone, Debug)]
 pub(super) struct Body {
     /// Its bytes in the chunk.
     pub(super) stored: Range<usize>,
-    /// Whether there is a codec to undo.
-    pub(super) compressed: bool,
-    /// Bytes at its start that are not compressed in any case.
-    pub(super) plain: usize,
     /// Its place in the arena.
     pub(super) place: Range<u64>,
+    /// Who brings it to its place.
+    pub(super) by: By,
     pub(super) crc: Option<u32>,
     /// Bytes of its header, in front of it.
-    pub(super) header: usize,
-    /// What is undone, if it is compressed.
-    pub(super) codec: Compression,
-    /// Who brings it to its place. This and the next are not known before all pages are.
-    pub(super) by: By,
-    /// Zeros behind it in the arena.
-    pub(super) gap: u64,
+    pub(super) header: u32,
+    /// Bytes at its start that are not compressed in any case.
+    pub(super) plain: u32,
+    /// Zeros behind it in the arena. Not known before all pages are.
+    pub(super) gap: u32,
+    /// Whether there is a codec to undo.
+    pub(super) compressed: bool,
 }
 
 /// Who brings a page to its place.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     /// The host: why, if there is something to undo.
-    Host(Option<Arc<str>>),
-    /// A kernel, of these bytes of what is brought to the device as it is stored.
-    Device { codec: Codec, source: Range<u64> },
+    Host(Option<&'static str>),
+    /// A kernel, of what begins there in the bytes that are brought to the device as they are stored.
+    Device { codec: Codec, source: u64 },
+}
+
+impl Body {
+    /// Where it is among the bytes that are brought to the device as they are stored, of which it begins at `start`.
+    pub(super) fn source(&self, start: u64) -> Range<u64> {
+        start..start + self.stored.len() as u64
+    }
+
+    /// Bytes that are decompressed out of it.
+    pub(super) fn made(&self) -> u64 {
+        (self.place.end - self.place.start).saturating_sub(u64::from(self.plain))
+    }
 }
 
 impl ChunkPlan {
@@ -108,6 +118,7 @@ impl ChunkPlan {
             return Err(format!("{} entries for {wanted} {what}", list.entries));
         }
         let is_stored = codec == Compression::UNCOMPRESSED;
+        let undone = undone_by(codec);
         // Columns without a page that needs it: the crate would decode it all the same.
         let mut bodies = Vec::with_capacity(data_pages.len() + 1);
         let mut dictionary = None;
@@ -116,14 +127,16 @@ impl ChunkPlan {
             checked_dictionary(shape, chunk, page)?;
             bodies.push(Body {
                 stored: page.body.clone(),
-                compressed: !is_stored,
-                plain: 0,
                 place: place.clone(),
+                by: match is_stored {
+                    true => By::Host(None),
+                    false => undone,
+                },
                 crc: page.crc,
                 header: page.header,
-                codec,
-                by: By::Host(None),
+                plain: 0,
                 gap: 0,
+                compressed: !is_stored,
             });
             dictionary = Some((place, u64::from(page.entries)));
         }
@@ -147,7 +160,7 @@ impl ChunkPlan {
                     }
                 );
             let len = page.uncompressed;
-            if !compressed && len != page.body.len() {
+            if !compressed && len as usize != page.body.len() {
                 return Err(format!(
                     "a page that is not compressed has {} bytes, {len} by its header",
                     page.body.len()
@@ -156,14 +169,17 @@ impl ChunkPlan {
             let place = arena.take(len);
             bodies.push(Body {
                 stored: page.body.clone(),
-                compressed,
-                plain: levels.repetition as usize + levels.definition as usize,
                 place: place.clone(),
+                by: match compressed {
+                    true => undone,
+                    false => By::Host(None),
+                },
                 crc: page.crc,
                 header: page.header,
-                codec,
-                by: By::Host(None),
+                // Not more than the page has: its walk looked at that.
+                plain: levels.repetition.saturating_add(levels.definition),
                 gap: 0,
+                compressed,
             });
             let mut start = place.start + u64::from(levels.repetition);
             if shape.levels.is_some() {
@@ -224,7 +240,7 @@ fn checked_dictionary(
     chunk: &ColumnChunkMetaData,
     page: &DictionaryPage,
 ) -> Result<(), String> {
-    let len = page.uncompressed as u64;
+    let len = u64::from(page.uncompressed);
     if chunk.compression() == Compression::UNCOMPRESSED && page.body.len() as u64 != len {
         return Err("a dictionary of another size than its header says".into());
     }
@@ -377,7 +393,7 @@ mod tests {
         // Up to a multiple of 64, and 64 behind that.
         assert_eq!(arena, 320);
         let header = pages[0].len() - 12;
-        assert_eq!(plan.bodies[0].header, header);
+        assert_eq!(plan.bodies[0].header as usize, header);
         assert_eq!(plan.bodies[0].stored, header..header + 12);
         assert!(!plan.bodies[0].compressed);
         let column = &plan.column;

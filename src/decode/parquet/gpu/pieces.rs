@@ -42,9 +42,9 @@ impl Groups {
             let Some((chunk, planned, body)) = body_of(chunks, *at) else {
                 continue;
             };
-            let place = match (&body.by, piece.to) {
-                (By::Device { source, .. }, To::Stored) => source,
-                _ => &body.place,
+            let place = match (body.by, piece.to) {
+                (By::Device { source, .. }, To::Stored) => body.source(source),
+                _ => body.place.clone(),
             };
             let from = usize::try_from(place.start - start).unwrap_or(usize::MAX);
             let to = usize::try_from(place.end - start).unwrap_or(usize::MAX);
@@ -104,14 +104,14 @@ impl Groups {
         let (mut bodies, mut numbers) = (Vec::new(), Vec::new());
         let (mut plain, mut plain_numbers) = (Vec::new(), Vec::new());
         for (at, body) in bodies_of(chunks) {
-            match (&body.by, body.crc) {
+            match (body.by, body.crc) {
                 (By::Device { codec, source }, crc) => {
                     bodies.push(Compressed {
-                        source: source.clone(),
-                        plain: body.plain as u64,
-                        codec: *codec,
+                        source: body.source(source),
+                        plain: u64::from(body.plain),
+                        codec,
                         target: body.place.clone(),
-                        gap: body.gap,
+                        gap: u64::from(body.gap),
                         crc,
                     });
                     numbers.push(at);
@@ -233,13 +233,14 @@ pub(super) fn pieces_of(chunks: &[Chunk<'_>], arena: &Arena, stored: u64, most: 
     };
     let mut next = None;
     for (at, body) in bodies_of(chunks) {
-        match &body.by {
+        match body.by {
             By::Host(_) => {
-                let place = body.place.start..body.place.end + body.gap;
+                let place = body.place.start..body.place.end + u64::from(body.gap);
                 add(&mut pieces, To::Buffer, place, at);
             }
             By::Device { source, .. } => {
                 // Each up to the next one.
+                let source = body.source(source);
                 let start = next.unwrap_or(source.start);
                 let end = source.end.next_multiple_of(64).min(stored);
                 add(&mut compressed, To::Stored, start..end, at);
