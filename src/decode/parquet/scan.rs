@@ -295,7 +295,9 @@ impl<R: Reader + ?Sized + 'static> Scan<R> {
         } = self;
         let threads = threads_of(asked.threads)?;
         if asked.batch_rows == 0 {
-            return Err(invalid("batch_rows(0): a batch has a row at least"));
+            return Err(invalid(
+                "batches of no rows: `batch_rows` has to be at least 1",
+            ));
         }
         let metadata = match metadata {
             Some(metadata) => metadata,
@@ -516,7 +518,7 @@ fn threads_of(asked: Option<usize>) -> Result<usize> {
     const MOST: usize = 4096;
     match asked {
         Some(0) => Err(invalid(
-            "threads(0): a scan has a thread at least; unless told, as many as the machine runs",
+            "a scan by no threads: `threads` has to be at least 1",
         )),
         Some(threads) => Ok(threads.min(MOST)),
         None => Ok(std::thread::available_parallelism().map_or(1, usize::from)),

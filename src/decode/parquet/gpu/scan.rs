@@ -194,8 +194,7 @@ fn check<R: Reader + ?Sized + 'static>(memory: Option<u64>, scan: &Scan<R>) -> R
     if memory != Some(0) {
         return Ok(());
     }
-    let what =
-        "memory(0): a row takes a byte at least; unless told, half of what the device could give";
+    let what = "row groups of no memory: `memory` has to be at least 1; unless told, it is half of what the device could give";
     Err(invalid(what).named(scan.source_name()))
 }
 
