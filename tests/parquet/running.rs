@@ -350,6 +350,9 @@ fn options_without_a_meaning_are_refused() {
         let text = error.to_string();
         assert!(text.contains("` has to be at least 1"), "{text}");
     }
+    // Nor are indexes told of of which nothing is read.
+    let plan = scan(reader.clone()).explain().unwrap().to_string();
+    assert!(plan.contains("\nmetadata in 1 request\n"), "{plan}");
     let error = scan(reader).rows(5..11).batches().unwrap_err();
     assert!(
         matches!(error.kind(), ErrorKind::NotFound { .. }),
