@@ -78,6 +78,27 @@ fn records_are_those_of_the_reference_in_windows_of_all_sizes() {
 }
 
 #[test]
+fn windows_filled_with_zeros_are_not_much_more_work_than_others() {
+    // Each place looks like a record of no bytes, until its checksum is looked at.
+    let session = session("eager");
+    let len = 64 << 10;
+    let steps = |bytes: &[u8]| {
+        let before = session.work("frames_count").steps;
+        let gpu = Device::open(0).unwrap();
+        let there = put(&gpu, bytes);
+        let found = testing::frames(&gpu, &there, len, u64::MAX).unwrap();
+        assert!(found.is_empty());
+        (session.work("frames_count").steps - before) as f64 / len as f64
+    };
+    let (others, zeros) = (
+        steps(&vec![0xa5; len as usize]),
+        steps(&vec![0; len as usize]),
+    );
+    assert!(zeros < 3.0, "{zeros}, and {others}");
+    nothing_left(&session);
+}
+
+#[test]
 fn records_are_found_without_a_race_or_an_access_outside() {
     for order in ["in-order", "reversed", "shuffled:5", "apart"] {
         let mut session = session("lazy");

@@ -66,13 +66,18 @@ static __device__ u64 header(const FindJob *job, u64 at, u32 *sum) {
     return (u64)__funnelshift_r(words[1], words[2], shift) << 32 | __funnelshift_r(words[0], words[1], shift);
 }
 
-static __device__ bool is_candidate(const FindJob *job, u64 at) {
+// Whether a record can begin at `at`, where there is such a header.
+static __device__ bool can_be(const FindJob *job, u64 at, u64 length, u32 sum) {
     if (at + HEADER > job->len || job->left - at < OVERHEAD) return false;
-    u32 sum;
-    u64 length = header(job, at, &sum);
     if (length > job->left - at - OVERHEAD || length > job->most) return false;
     // Parts that are filled with zeros look like the length 0 at every place.
     return (length == 0 ? SUM_OF_ZERO : mask(crc_of_length(length))) == sum;
+}
+
+static __device__ bool is_candidate(const FindJob *job, u64 at) {
+    u32 sum;
+    u64 length = header(job, at, &sum);
+    return can_be(job, at, length, sum);
 }
 
 static __device__ void put(const FindJob *job, u64 to, u64 at) {
@@ -97,7 +102,7 @@ KERNEL(frames_count, THREADS)(const __grid_constant__ FindJob given) {
     for (u64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         u64 begin = tile * TILE;
         // With those that the last header goes on in.
-        for (u32 i = threadIdx.x; i < TILE / 4 + 2; i += THREADS) words[spot(i)] = word(job, begin + 4 * i);
+        for (u32 i = threadIdx.x; i < TILE / 4 + HEADER / 4; i += THREADS) words[spot(i)] = word(job, begin + 4 * i);
         __syncthreads();
         u32 first = threadIdx.x * (EACH / 4), found = 0;
         u32 low = words[spot(first)], high = words[spot(first + 1)];
@@ -113,8 +118,12 @@ KERNEL(frames_count, THREADS)(const __grid_constant__ FindJob given) {
             high = next;
         }
         for (u32 rest = found; rest; rest &= rest - 1) {
-            u32 lowest = rest & (0u - rest);
-            if (!is_candidate(job, begin + threadIdx.x * EACH + __ffs(lowest) - 1)) found &= ~lowest;
+            u32 place = __ffs(rest) - 1, at = first + place / 4, shift = place % 4 * 8;
+            u32 header[4];
+            for (u32 i = 0; i < 4; i++) header[i] = words[spot(at + i)];
+            u64 length = (u64)__funnelshift_r(header[1], header[2], shift) << 32 | __funnelshift_r(header[0], header[1], shift);
+            u32 sum = __funnelshift_r(header[2], header[3], shift);
+            if (!can_be(job, begin + threadIdx.x * EACH + place, length, sum)) found &= ~(1u << place);
         }
         // Most tiles of large records have none.
         if (!__syncthreads_or(found != 0)) {

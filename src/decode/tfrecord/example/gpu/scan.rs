@@ -41,9 +41,9 @@ pub enum Boundaries {
     Auto,
     /// The host, while bytes pass on their way to the device.
     Host,
-    /// The GPU, by a scan of windows of the file: for readers that bring bytes to the device past the host. It goes over them once, takes all
-    /// places at which a length and its checksum stand, and follows the chain from the first. Compressed files, sets of shards, and those of which
-    /// corrupt records are left out, are the host's all the same.
+    /// The GPU, by a scan of windows of the file: for readers that bring bytes to the device past the host. It goes over them once (where many
+    /// look like records, twice), takes all places at which a length and its checksum stand, and follows the chain from the first. Compressed
+    /// files, sets of shards, and those of which corrupt records are left out, are the host's all the same.
     Device,
 }
 
