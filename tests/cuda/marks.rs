@@ -6,7 +6,7 @@ use feedwater::DeviceBytes;
 use feedwater::cuda::columns::nested_reference::HostLeaf;
 use feedwater::cuda::columns::reference::HostOutcome;
 use feedwater::cuda::columns::{
-    Convert, DeltaMarks, Encoding, LEAST_BYTES, LEAST_ROWS, Mark, Marks, Outcome, Values,
+    Convert, DeltaMarks, Encoding, LEAST_BYTES, LEAST_ROWS, Mark, Marks, Outcome, Values, check,
 };
 use feedwater::cuda::testing::Kernels as _;
 use feedwater::cuda::{Device, DeviceOptions, Guard};
@@ -333,6 +333,73 @@ fn whatever_is_known_it_is_the_same_or_a_fault() {
     }
     nothing_left(&session);
     assert_eq!(session.counts().findings, 0);
+}
+
+/// Of pages whose levels are longer than they are nothing is looked at that only others have, whether it is known where their tiles begin or not.
+#[test]
+fn of_pages_whose_levels_are_wrong_nothing_else_is_read() {
+    let session = checked("in-order");
+    {
+        let gpu = separate();
+        let random = &mut Random::new(8);
+        let rows = LEAST_ROWS as usize;
+        let mut all = Written {
+            arena: delta_strings::few(rows),
+            ..Written::default()
+        };
+        let arena = &mut all.arena;
+        for encoding in [Encoding::Dictionary, Encoding::DeltaBinaryPacked] {
+            for convert in [Convert::Same, Convert::Widen { to: 8 }] {
+                let shape = Shape {
+                    encoding,
+                    convert,
+                    bits: 9,
+                    nullable: true,
+                    valid: 230,
+                    ..Shape::PLAIN
+                };
+                arena.column(shape, &[30, rows, 40], random);
+            }
+        }
+        let texts = Kind {
+            nullable: true,
+            valid: 230,
+            ..KIND
+        };
+        column(arena, texts, &[rows, 40], random);
+        all.leaf(&Nest::list(), Shape::PLAIN, &[40, rows], random);
+        let there = put(&gpu, &all.arena.bytes, 0);
+        let nothing = vec![None; all.arena.columns.len() + all.leaves.len()];
+        let known = shared(made(&gpu, &there, &all, Some(&nothing)).marks);
+        assert!(known.iter().all(Option::is_some));
+        let leaves = all.leaves.iter().map(|nested| &nested.leaf);
+        for page in all
+            .arena
+            .columns
+            .iter()
+            .chain(leaves)
+            .flat_map(|column| &column.pages)
+        {
+            // The length of levels that the page begins with.
+            all.arena.bytes[page.body.start as usize + 3] = 0x7f;
+        }
+        let there = put(&gpu, &all.arena.bytes, 0);
+        for known in [None, Some(&nothing), Some(&known)] {
+            let made = made(&gpu, &there, &all, known.map(Vec::as_slice));
+            for found in made.flat {
+                assert!(matches!(
+                    found,
+                    HostOutcome::Fault {
+                        page: 0,
+                        check: check::LEVELS_LENGTH
+                    }
+                ));
+            }
+            assert!(matches!(made.nested[0], HostLeaf::Fault { page: 0, .. }));
+        }
+    }
+    nothing_left(&session);
+    assert_eq!(session.findings(), Vec::<String>::new());
 }
 
 /// Says something else of where tiles of deltas begin.

@@ -104,9 +104,11 @@ KERNEL_WITH(delta_walk, THREADS, 6)(const __grid_constant__ DeltaJob given) {
         const Page *page = &job->pages[stream->page];
         Found *found = &job->found[stream->page];
         if (stream->kind == NEXT_LENGTHS) continue;
-        u32 tiles = (page->entries + TILE - 1) / TILE, at = found->section, wrong = 0;
+        // Nothing else was found of a page that failed.
+        bool failed = found->failed;
+        u32 tiles = (page->entries + TILE - 1) / TILE, at = failed ? 0 : found->section, wrong = 0;
         // Of few values no more than the first tile is known.
-        bool failed = found->failed, known = page->flags & KNOWN_VALUES && found->values > TILE + 1;
+        bool known = !failed && page->flags & KNOWN_VALUES && found->values > TILE + 1;
         for (u64 next = index; next < work->stream_count; next++, stream++) {
             if (next > index && stream->kind != NEXT_LENGTHS) break;
             Checkpoint *checkpoints = work->checkpoints + stream->tiles;
@@ -181,8 +183,9 @@ KERNEL_WITH(delta_known, THREADS, 6)(const __grid_constant__ DeltaJob given) {
         const Stream *stream = &work->streams[checkpoint->stream];
         const Page *page = &work->job.pages[stream->page];
         const Found *found = &work->job.found[stream->page];
+        if (found->failed || !(page->flags & KNOWN_VALUES)) continue;
         u32 number = (u32)(index - stream->tiles), values = found->values;
-        if (found->failed || !(page->flags & KNOWN_VALUES) || values <= TILE + 1 || number * TILE >= values - 1) continue;
+        if (values <= TILE + 1 || number * TILE >= values - 1) continue;
         u32 wrong = known_tile(page, stream, &work->blocks[checkpoint->stream], checkpoint, values, number);
         if (wrong && threadIdx.x % LANES == 0) {
             checkpoint->wrong = 1;
