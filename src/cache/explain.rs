@@ -27,7 +27,8 @@ pub struct Explanation {
     pub listing: Presence,
     /// Values parsed from it.
     pub parsed: usize,
-    /// Values parsed from parts of it, of any version: the page lists and marks that scans to a GPU keep.
+    /// Values parsed from parts of it, of any version: the page lists and marks that scans to a GPU keep. They are found by the name of the
+    /// file as text, so that there are none for a path that is not UTF-8.
     pub parts: usize,
     /// Accesses of its directory within the window that count towards a pass, if it is watched.
     pub accesses_in_window: Option<usize>,
@@ -73,8 +74,8 @@ pub enum Presence {
 }
 
 impl MetadataCache {
-    /// Why the entries of a path are there or not. For people and tests; costs a microsecond or some, and a look at every entry where scans to
-    /// a GPU keep pages.
+    /// Why the entries of a path are there or not. For people and tests; costs a microsecond or some, and a look at every entry once a scan to a
+    /// GPU has looked for pages in this cache, for as long as the cache lives.
     pub fn explain(&self, path: impl AsRef<Path>) -> Explanation {
         let inner = &self.0;
         let path = spelled(path.as_ref().as_os_str().as_bytes());

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheMetrics {
-    /// Questions answered from memory.
+    /// Questions answered from memory. Whether there are marks of a page, which scans to a GPU ask, is none of them, nor a miss if there are not.
     pub hits: u64,
     /// Questions for which the backend was asked, or another thread that was asking it already.
     pub misses: u64,

@@ -96,8 +96,8 @@ impl MetadataCache {
         }
     }
 
-    /// What is kept of `path`, of `version`: for values that are made elsewhere and [kept](Self::keep) if there was nothing. That there is
-    /// nothing is no miss: nobody loads for it.
+    /// What is kept of `path`, of `version`: for values that are made elsewhere and [kept](Self::keep) if there was nothing. Neither a
+    /// hit nor a miss: nobody loads for it.
     #[cfg_attr(not(all(feature = "cuda", feature = "parquet")), allow(dead_code))]
     pub(crate) fn kept<T: Any + Send + Sync>(
         &self,
@@ -105,10 +105,13 @@ impl MetadataCache {
         version: &Version,
     ) -> Option<Arc<T>> {
         let question = self.parsed_question::<T>(path, version).ok()?;
-        question.kept()
+        let node = question.find()?;
+        node.usage.touch(question.now, self.0.half_life);
+        question.answer(&node).ok()
     }
 
-    /// Keeps a value of `bytes` bytes that was parsed from `version` of `path`, unless there is one, or somebody brings one now.
+    /// Keeps a value of `bytes` bytes that was parsed from `version` of `path`, unless there is one, or somebody brings one now. One of another
+    /// version that was there is not counted as stale: nobody missed it.
     #[cfg_attr(not(all(feature = "cuda", feature = "parquet")), allow(dead_code))]
     pub(crate) fn keep<T: Any + Send + Sync>(
         &self,
@@ -125,7 +128,7 @@ impl MetadataCache {
             .store
             .join_now(&question.key, |node| question.fits(node));
         if let Some(Found::Flight(flight)) = found {
-            let asked = question.begin(&flight);
+            let asked = self.0.now();
             // Who has no room keeps nothing.
             let _ = question.land(flight, asked, (value, bytes));
         }
@@ -168,17 +171,18 @@ impl<T: Any + Send + Sync> ParsedQuestion<'_, T> {
     }
 
     fn at_once(&self) -> Option<Arc<T>> {
-        let found = self.kept();
-        self.inner.metrics.misses.add(u64::from(found.is_none()));
-        found
-    }
-
-    /// What is there, which counts as a hit.
-    fn kept(&self) -> Option<Arc<T>> {
-        let node = self.inner.store.get(self.key.kind, &self.key.path);
-        let node = node.filter(|node| self.fits(node))?;
+        let found = self.find();
+        let Some(node) = found else {
+            self.inner.metrics.misses.add(1);
+            return None;
+        };
         self.inner.hit(&node, &self.key.path, self.now);
         self.answer(&node).ok()
+    }
+
+    fn find(&self) -> Option<Arc<Node>> {
+        let node = self.inner.store.get(self.key.kind, &self.key.path);
+        node.filter(|node| self.fits(node))
     }
 
     fn begin(&self, flight: &Flight<'_>) -> u64 {

@@ -12,7 +12,7 @@ use super::memory::{DeviceBuffer, GAP, Guard, Home};
 use super::pool::StreamPool;
 use super::spans::Spans;
 use super::stream::{Event, Stream};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 const PATTERN: u8 = 0xfb;
 
@@ -334,7 +334,7 @@ impl Arena {
         }
         let take = || self.take_aligned(len, align);
         take().or_else(|error| {
-            if self.context.is_lost() {
+            if !self.is_full(&error) {
                 return Err(error);
             }
             // What the device is about to be done with serves.
@@ -354,7 +354,7 @@ impl Arena {
     fn once_trimmed<T>(&self, error: Error, take: impl Fn() -> Result<T>) -> Result<T> {
         let taken = self.once_freed(&mut self.lock(), error, &take);
         taken.or_else(|error| {
-            if self.context.is_lost() {
+            if !self.is_full(&error) {
                 return Err(error);
             }
             // Last, as it waits for all that the device does.
@@ -362,6 +362,11 @@ impl Arena {
             let mut state = self.lock();
             take().or_else(|error| self.once_freed(&mut state, error, &take))
         })
+    }
+
+    /// Whether what is kept may help against an error: it says that there is no room, and does not come of a device that is lost.
+    fn is_full(&self, error: &Error) -> bool {
+        matches!(error.kind(), ErrorKind::OutOfMemory { .. }) && !self.context.is_lost()
     }
 
     /// Takes memory that there was no room for: gives to the driver what nobody has, one after the other, until there is.
@@ -373,7 +378,7 @@ impl Arena {
     ) -> Result<T> {
         let mut last = error;
         loop {
-            if self.context.is_lost() || !self.free_one(state) {
+            if !self.is_full(&last) || !self.free_one(state) {
                 return Err(last);
             }
             match take() {
@@ -392,7 +397,7 @@ impl Arena {
         let chunk = self.bounds.chunk;
         match self.take(chunk) {
             Ok(address) => state.add(address, chunk),
-            Err(error) if self.context.is_lost() => return Err(error),
+            Err(error) if !self.is_full(&error) => return Err(error),
             Err(error) => {
                 // What the device is about to be done with serves, or what nobody uses any more goes.
                 self.await_late(&mut state);
@@ -405,18 +410,23 @@ impl Arena {
                 };
                 match whole {
                     Ok(address) => state.add(address, chunk),
-                    Err(error) if self.context.is_lost() => return Err(error),
+                    Err(error) if !self.is_full(&error) => return Err(error),
                     Err(_) => {
                         let take = || self.take_aligned(len, align_of(len));
-                        let taken =
+                        let mut taken =
                             take().or_else(|error| self.once_freed(&mut state, error, take));
-                        let (base, whole) = taken.or_else(|error| {
-                            if self.context.is_lost() {
-                                return Err(error);
-                            }
+                        if taken.as_ref().is_err_and(|error| self.is_full(error)) {
+                            drop(state);
                             self.trim_pool();
-                            take()
-                        })?;
+                            state = self.lock();
+                            // Others had the lock meanwhile, and may have brought a chunk.
+                            if let Some(address) = state.take(len) {
+                                return Ok(address);
+                            }
+                            taken =
+                                take().or_else(|error| self.once_freed(&mut state, error, take));
+                        }
+                        let (base, whole) = taken?;
                         state.add(base, whole);
                     }
                 }
@@ -444,9 +454,8 @@ impl Arena {
         self.trim_pool();
     }
 
-    /// Gives back what the pool keeps.
+    /// Gives back what the pool keeps. It waits for all that the device does, so nobody calls it with the lock.
     fn trim_pool(&self) {
-        // It waits, so without the lock.
         if let Some(pool) = self.made_pool() {
             pool.trim();
         }
@@ -472,6 +481,7 @@ impl Arena {
             self.free(kept.base, kept.whole);
             return true;
         }
+        // `cuMemFree` would wait for the same.
         self.await_late(state);
         let Some(at) = state.chunks.iter().rposition(Chunk::is_free) else {
             return false;

@@ -13,7 +13,8 @@ use crate::version::FileVersion;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FileResult<T> {
-    /// Which path it was, counted from 0 as they were given; of a walk, in the order in which they were found.
+    /// Which path it was, counted from 0 as they were given; of a walk, in the order in which they were found. [`u64::MAX`], with no path,
+    /// for a part in a forked child that had begun nothing, while another one was at the paths.
     pub index: u64,
     /// The path, as it was given.
     pub path: Arc<Path>,

@@ -1,5 +1,6 @@
 //! The one who takes the results: an iterator for a thread, a stream for a task.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::iter::FusedIterator;
 use std::path::Path;
@@ -27,6 +28,9 @@ const PULL: usize = 32;
 /// Files that are in memory are taken up so far ahead.
 const WARM_WINDOW: usize = 128;
 
+/// The index of what is said of no path.
+const NO_PATH: u64 = u64::MAX;
+
 /// What became of many files: blocks its thread until the next result. Made by [`ManyFiles`](super::ManyFiles).
 ///
 /// Dropped before the end it waits for nothing: what has not been begun is not, and what was opened is closed.
@@ -36,10 +40,8 @@ pub struct Files<I, T: Answer> {
     job: Arc<Job<T>>,
     /// Paths taken.
     begun: u64,
-    /// Results given.
-    given: u64,
-    /// The last of the paths taken, and its number.
-    last: Option<(u64, Arc<Path>)>,
+    /// Those whose results were not given, with their numbers, in their order.
+    outstanding: VecDeque<(u64, Arc<Path>)>,
     generation: Generation,
 }
 
@@ -66,14 +68,9 @@ where
             paths: Some(paths),
             job,
             begun: 0,
-            given: 0,
-            last: None,
+            outstanding: VecDeque::new(),
             generation: Generation::current(),
         }
-    }
-
-    fn outstanding(&self) -> usize {
-        (self.begun - self.given) as usize
     }
 
     /// Takes some more paths, if there is room for them. `false`: there is none, or there are no more.
@@ -83,7 +80,7 @@ where
             true => most,
             false => most.min(WARM_WINDOW),
         };
-        let outstanding = self.outstanding();
+        let outstanding = self.outstanding.len();
         // Many at once, so that threads are woken for many.
         let room = most.saturating_sub(outstanding).min(PULL);
         if room == 0 || (room < PULL.min(most) && outstanding > 0) {
@@ -101,10 +98,10 @@ where
             .zip(turns)
             .map(|((number, path), turn)| Task::new(turn, number, path))
             .collect();
-        let last = tasks.last().map(|task| (task.number, task.path.clone()));
-        self.last = last.or(self.last.take());
         // Only now: if the caller's iterator panics, nobody waits for what was never begun.
         self.begun += tasks.len() as u64;
+        let numbered = tasks.iter().map(|task| (task.number, task.path.clone()));
+        self.outstanding.extend(numbered);
         let over = {
             let mut state = self.job.lock();
             state.queue.extend(tasks);
@@ -120,7 +117,13 @@ where
     }
 
     fn give(&mut self, done: Done<T>) -> FileResult<T> {
-        self.given += 1;
+        let number = |(number, _): &(u64, _)| *number;
+        if let Ok(at) = self
+            .outstanding
+            .binary_search_by_key(&done.file.index, number)
+        {
+            self.outstanding.remove(at);
+        }
         self.job.desk.release(done.held);
         done.file
     }
@@ -148,7 +151,7 @@ where
                 job.send(portion);
                 return Poll::Ready(Some(given));
             }
-            if self.outstanding() == 0 {
+            if self.outstanding.is_empty() {
                 if self.paths.is_none() {
                     return Poll::Ready(None);
                 }
@@ -190,10 +193,12 @@ where
         }
     }
 
-    /// In a forked child: what was begun is the parent's. Told once, of the next path, or of the last one that was begun.
+    /// In a forked child: what was begun is the parent's. Told once, of the next path, or of the last one that was begun
+    /// and not given.
     fn forked(&mut self) -> Option<FileResult<T>> {
         let next = self.paths.take().map(|mut paths| paths.take_one_at_once());
-        if self.outstanding() == 0 && matches!(next, None | Some(Poll::Ready(None))) {
+        let last = std::mem::take(&mut self.outstanding).pop_back();
+        if last.is_none() && matches!(next, None | Some(Poll::Ready(None))) {
             return None;
         }
         let next = match next {
@@ -201,15 +206,14 @@ where
             Some(Poll::Pending) | None => None,
         };
         let error = Error::new(ErrorKind::Forked);
-        let (index, path, error) = match next.or(self.last.take()) {
+        let (index, path, error) = match next.or(last) {
             Some((index, path)) => {
                 let error = error.named(&path.to_string_lossy().into());
                 (index, path, error)
             }
-            // Another taker had the paths when the process was forked, and this one had none.
-            None => (self.given, Path::new("").into(), error),
+            // Another taker had the paths when the process was forked, and this one has none: the error is of no path.
+            None => (NO_PATH, Path::new("").into(), error),
         };
-        self.given = self.begun;
         Some(FileResult {
             index,
             path,
@@ -265,7 +269,7 @@ impl<I, T: Answer> fmt::Debug for Files<I, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Files")
             .field("begun", &self.begun)
-            .field("given", &self.given)
+            .field("outstanding", &self.outstanding.len())
             .finish_non_exhaustive()
     }
 }
@@ -309,9 +313,81 @@ impl<I, T: Answer> fmt::Debug for FileStream<I, T> {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroUsize;
+    #![allow(clippy::unwrap_used, clippy::panic)]
 
-    use crate::files::read_files;
+    use std::num::NonZeroUsize;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::{Files, NO_PATH};
+    use crate::error::{Error, ErrorKind};
+    use crate::files::paths::Paths;
+    use crate::files::ready::Done;
+    use crate::files::{FileContent, FileResult, read_files};
+
+    type Content<'a> = Files<std::slice::Iter<'a, &'a str>, FileContent>;
+
+    /// As when a file of this number was read.
+    fn give(files: &mut Content<'_>, index: u64) {
+        let path: Arc<Path> = Path::new("").into();
+        let result = Err(Error::new(ErrorKind::Abandoned));
+        files.give(Done {
+            turn: index,
+            file: FileResult {
+                index,
+                path,
+                result,
+            },
+            held: 0,
+        });
+    }
+
+    fn told(files: &mut Content<'_>) -> (u64, String) {
+        let told = files.forked().unwrap();
+        assert!(matches!(told.result.unwrap_err().kind(), ErrorKind::Forked));
+        assert!(files.forked().is_none());
+        (told.index, told.path.to_string_lossy().into_owned())
+    }
+
+    #[test]
+    fn a_child_is_told_of_a_path_whose_result_was_not_given() {
+        let paths = ["a", "b", "c"];
+        for (given, last) in [
+            (&[][..], Some((2, "c"))),
+            (&[2], Some((1, "b"))),
+            (&[1, 2], Some((0, "a"))),
+            (&[0, 1], Some((2, "c"))),
+            (&[2, 0, 1], None),
+        ] {
+            let mut files = read_files(&paths).into_iter();
+            assert!(files.pull());
+            given.iter().for_each(|index| give(&mut files, *index));
+            match last {
+                Some((index, path)) => assert_eq!(told(&mut files), (index, path.into())),
+                None => assert!(files.forked().is_none()),
+            }
+        }
+    }
+
+    /// It may have them for ever in the child.
+    #[test]
+    fn where_another_taker_has_the_paths_no_path_is_told_twice() {
+        let paths = ["a", "b", "c", "d"];
+        let window = NonZeroUsize::MIN.saturating_add(3);
+        let two = NonZeroUsize::MIN.saturating_add(1);
+        for (given, last) in [(&[1][..], (0, "a")), (&[0, 1], (NO_PATH, ""))] {
+            let mut parts = read_files(&paths).window_files(window).split(two);
+            let (other, mut files) = (parts.pop().unwrap(), parts.pop().unwrap());
+            assert!(files.pull());
+            given.iter().for_each(|index| give(&mut files, *index));
+            let Some(Paths::Shared(of_others)) = &other.paths else {
+                panic!("they are shared");
+            };
+            let held = of_others.lock().unwrap();
+            assert_eq!(told(&mut files), (last.0, last.1.into()));
+            drop(held);
+        }
+    }
 
     #[test]
     fn parts_share_what_one_would_have() {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use feedwater::cuda::{Device, DeviceBuffer, DeviceOptions, Guard, Stream};
-use feedwater::{BlockMut, DeviceBytes, ErrorKind};
+use feedwater::{BlockMut, DeviceBytes, ErrorKind, Result};
 use software_cuda_preload::Session;
 
 use crate::hostile::{fill, filled};
@@ -207,6 +207,42 @@ fn what_is_kept_goes_before_an_error() {
         session.fail_call(0, 719);
         assert!(gpu.memory().is_err());
         assert!(gpu.allocate(100_000).is_err());
+    }
+    session.fail_nothing();
+    nothing_left(&session);
+}
+
+/// What is kept helps against no other error than that there is no room.
+#[test]
+fn an_error_that_is_not_of_room_lets_nothing_go() {
+    let mut session = session("lazy");
+    if !is_software(&session) {
+        return;
+    }
+    {
+        let gpu = small_chunks().keep(1 << 20).open(0).unwrap();
+        let stream = gpu.stream().unwrap();
+        // So that there is a pool.
+        drop(gpu.allocate_in(&stream, 1).unwrap());
+        type Take = fn(&Arc<Device>, &Stream) -> Result<BlockMut>;
+        let takes: [Take; 3] = [
+            |gpu, _| gpu.allocate(500_000),
+            |gpu, _| gpu.allocate(1000),
+            |gpu, stream| gpu.allocate_in(stream, 500_000),
+        ];
+        for take in takes {
+            let all = [100_000, 90_000].map(|len| gpu.allocate(len).unwrap());
+            drop(all);
+            let (held, before) = (gpu.stats().held, taken(&session));
+            session.fail_call(0, 1);
+            let error = take(&gpu, &stream).unwrap_err();
+            assert!(
+                matches!(error.kind(), ErrorKind::Cuda { code: 1, .. }),
+                "{error}"
+            );
+            assert_eq!(gpu.stats().held, held);
+            assert_eq!(taken(&session).1, before.1);
+        }
     }
     session.fail_nothing();
     nothing_left(&session);

@@ -113,7 +113,8 @@ fn a_part_waits_for_the_paths_that_another_is_at() {
         if std::mem::take(&mut first) {
             begun.send(()).unwrap();
             is_about.recv().unwrap();
-            // The other one asks by now, or soon.
+            // The other one asks by now, or soon: nobody tells from here, and if it does not, less is tested. That it does not take paths
+            // that another one is at for the end of them is for certain in the unit tests of `files::paths`.
             (0..1000).for_each(|_| thread::yield_now());
         }
     });

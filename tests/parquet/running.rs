@@ -237,6 +237,35 @@ fn a_panic_of_the_reader_is_told() {
     }
 }
 
+/// What it panics by as the next row group is tried out is nothing of the one before.
+#[test]
+fn a_panic_of_the_reader_is_of_the_row_group_that_it_was_asked_for() {
+    let (large, properties) = large_groups();
+    let mut file = Vec::new();
+    let mut writer =
+        parquet::arrow::ArrowWriter::try_new(&mut file, large.schema(), Some(properties.build()))
+            .unwrap();
+    // Small ones are not tried out.
+    writer.write(&large.slice(0, 1000)).unwrap();
+    writer.flush().unwrap();
+    writer.write(&large.slice(1000, 150_000)).unwrap();
+    writer.close().unwrap();
+    let reader = Copying::new(&file.into());
+    let metadata = Metadata::read(&*reader).unwrap();
+    for threads in [1, 2] {
+        let scan = scan(Panicking::after(&reader, 1)).metadata(metadata.clone());
+        let mut batches = scan.threads(threads).batches().unwrap();
+        let first = batches.next().unwrap().unwrap();
+        assert_eq!(first, large.slice(0, 1000));
+        let error = batches.next().unwrap().unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::Panicked { .. }),
+            "{error}"
+        );
+        assert!(batches.next().is_none());
+    }
+}
+
 #[test]
 fn nothing_is_asked_for_further_ahead_of_the_consumer_than_the_window_goes() {
     const WINDOW: usize = 100 << 10;

@@ -220,26 +220,13 @@ impl Job {
 
     /// What the thread of this number does.
     pub(super) fn work(&self, number: usize) {
-        let mut leaving = Leaving {
-            job: self,
-            failed: None,
-        };
-        loop {
-            match contained(OURS, || self.take(number)) {
-                Ok(Some((group, part))) => {
-                    let decoded = contained(OURS, || self.decode(group, part));
-                    if let Err(error) = decoded.and_then(|decoded| decoded) {
-                        self.fail(group, error);
-                    }
-                    self.finish(group, part);
-                }
-                Ok(None) => return,
-                Err(error) => {
-                    // Nobody knows of which row group.
-                    leaving.failed = Some(error);
-                    return;
-                }
+        let _leaving = Leaving(self);
+        while let Some((group, part)) = self.take(number) {
+            let decoded = contained(OURS, || self.decode(group, part));
+            if let Err(error) = decoded.and_then(|decoded| decoded) {
+                self.fail(group, error);
             }
+            self.finish(group, part);
         }
     }
 
@@ -404,9 +391,10 @@ impl Job {
             if group > wanted && !self.is_next(&mut state, group) {
                 return;
             }
-            let at_hand = self.is_at_hand(&mut state, plan);
+            // What the reader panics by is what comes of this row group, and of no other.
+            let at_hand = contained(OURS, || self.is_at_hand(&mut state, plan));
             state.submitted += 1;
-            if at_hand {
+            if let Ok(true) = at_hand {
                 if let Some(group) = state.groups.get_mut(group) {
                     group.paged = true;
                 }
@@ -418,7 +406,8 @@ impl Job {
             // Locked before anybody else can know that they were asked for; submitting may copy what is in memory.
             let mut bytes = lock(&shared.bytes);
             drop(state);
-            *bytes = match contained(OURS, || self.task.submit(plan, &self.done)) {
+            let submit = |_| contained(OURS, || self.task.submit(plan, &self.done));
+            *bytes = match at_hand.and_then(submit) {
                 Ok(pending) => Bytes::Coming(pending),
                 Err(error) => Bytes::Failed(error),
             };
@@ -636,18 +625,14 @@ impl Job {
 }
 
 /// A thread that ends, whatever made it end.
-struct Leaving<'a> {
-    job: &'a Job,
-    /// What it ends by, if that is no row group's.
-    failed: Option<Error>,
-}
+struct Leaving<'a>(&'a Job);
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        let mut state = self.job.lock();
+        let mut state = self.0.lock();
         state.threads -= 1;
-        let failed = self.failed.take();
-        if failed.is_some() || std::thread::panicking() || state.threads == 0 {
+        // What panics outside of row groups is no reader, and nobody knows whose part was left.
+        if std::thread::panicking() || state.threads == 0 {
             // A part that no thread will finish must not be waited for.
             let head = state.head;
             let unfinished = state
@@ -657,12 +642,10 @@ impl Drop for Leaving<'_> {
                 .find(|group| group.left > 0);
             if let Some(group) = unfinished {
                 let abandoned = || Error::new(ErrorKind::Abandoned);
-                group
-                    .failed
-                    .get_or_insert_with(|| failed.unwrap_or_else(abandoned));
+                group.failed.get_or_insert_with(abandoned);
             }
         }
-        self.job.announce(state);
+        self.0.announce(state);
     }
 }
 

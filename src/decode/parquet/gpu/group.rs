@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use arrow_array::ArrayRef;
 
 use super::codecs::{Undone, assign};
-use super::lanes::contained;
 use super::leaf::Planned;
 use super::lists::Lists;
 use super::nesting::RootShape;
@@ -18,6 +17,7 @@ use super::wanted::{Found, Stored};
 use crate::cuda::columns::{Column, Leaf, Nested, NestedOutcome, Outcome};
 use crate::cuda::{Device, Filling, Stream, Work as Kernels};
 use crate::decode::device::{DeviceArray, DeviceBatch, Processor};
+use crate::decode::panics::{OURS, contained};
 use crate::decode::parquet::buffers::Buffers;
 use crate::decode::parquet::filter;
 use crate::decode::parquet::job::Task;
@@ -581,7 +581,7 @@ impl Groups {
                     break;
                 }
                 // The panic of another thread would be told without its message.
-                if let Err(error) = contained(|| work(number)).and_then(|done| done) {
+                if let Err(error) = contained(OURS, || work(number)).and_then(|done| done) {
                     next.store(count, Ordering::Relaxed);
                     lock(&failed).get_or_insert(error);
                     break;

@@ -12,7 +12,7 @@ use arrow_array::RecordBatch;
 use super::group::{Decoded, Groups};
 use crate::cuda::Stream;
 use crate::decode::device::DeviceBatch;
-use crate::decode::panics::{self, OURS};
+use crate::decode::panics::{OURS, contained};
 use crate::decode::parquet::batches::Batches;
 use crate::decode::parquet::explain::Plan;
 use crate::decode::parquet::job::Done;
@@ -181,7 +181,7 @@ impl Lanes {
         // So that no call has to change the context and put it back. The thread is that of another scan afterwards.
         let _bound = self.groups.gpu.context().bound();
         while let Some(at) = self.take() {
-            let outcome = contained(|| match self.items.get(at) {
+            let outcome = contained(OURS, || match self.items.get(at) {
                 Some(Item::Group(group)) => self.group(at, *group, stream),
                 Some(Item::Host(groups, why)) => self.host(at, groups.clone(), why, 0, stream),
                 None => Ok(()),
@@ -436,9 +436,4 @@ impl Lanes {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// A panic as an error, since who waits for the item has to hear of it.
-pub(super) fn contained<T>(work: impl FnOnce() -> T) -> Result<T> {
-    panics::contained(OURS, work)
 }

@@ -8,8 +8,7 @@ use arrow_array::RecordBatch;
 
 use super::decoder::ExampleDecoder;
 use super::pull::{Job, Pull};
-use crate::decode::panics::OURS;
-pub(super) use crate::decode::panics::contained;
+use crate::decode::panics::{OURS, contained};
 use crate::decode::tfrecord::Skipped;
 use crate::decode::threads;
 use crate::error::{Error, ErrorKind, Result};

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use crate::decode::tfrecord::example::pool::contained;
+use crate::decode::panics::contained;
 use crate::decode::threads;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::Generation;
