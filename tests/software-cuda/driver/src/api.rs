@@ -9,7 +9,7 @@ use software_cuda_ptx::Grid;
 
 use crate::codes::{Code, Outcome};
 use crate::device::{CURRENT, Counted, Device, context_of, device, device_of};
-use crate::memory::Kind;
+use crate::memory::{DEFAULT_POOL, Kind};
 use crate::profile::DRIVER_VERSION;
 use crate::stream::{self, DEFAULT, Guard, HostFunction, Work};
 
@@ -84,6 +84,17 @@ fn pools(guard: &Device) -> Outcome {
     } else {
         Err(Code::NOT_SUPPORTED)
     }
+}
+
+/// Whether it is a pool: one that a program made, or a device's default one.
+fn is_pool(guard: &Device, pool: usize) -> Outcome {
+    let number = pool
+        .checked_sub(DEFAULT_POOL)
+        .and_then(|number| c_int::try_from(number).ok());
+    let is_default = number.is_some_and(|number| ordinal(guard, number).is_ok());
+    (is_default || guard.memory.has_pool(pool))
+        .then_some(())
+        .ok_or(Code::INVALID_VALUE)
 }
 
 macro_rules! api {
@@ -309,10 +320,11 @@ pub mod memory {
         fn cuMemAllocManaged(place: *mut u64, len: usize, flags: c_uint) {
             take(|guard| if flags == 1 || flags == 2 { unsafe { allocate(guard, place, len, Kind::Managed) } } else { Err(Code::INVALID_VALUE) })
         }
-        fn cuMemAllocAsync(place: *mut u64, len: usize, stream: usize) { unsafe { cuMemAllocFromPoolAsync(place, len, 0, stream) } }
+        fn cuMemAllocAsync(place: *mut u64, len: usize, stream: usize) { unsafe { cuMemAllocFromPoolAsync(place, len, DEFAULT_POOL, stream) } }
         fn cuMemAllocFromPoolAsync(place: *mut u64, len: usize, pool: usize, stream: usize) {
             take(|mut guard| {
                 pools(&guard)?;
+                is_pool(&guard, pool)?;
                 guard.stream(stream)?;
                 let number = current()?;
                 if place.is_null() {
@@ -450,7 +462,7 @@ pub mod memory {
         fn cuDeviceGetDefaultMemPool(pool: *mut usize, number: c_int) {
             call(|guard| {
                 pools(&guard)?;
-                unsafe { give(pool, 0x9000 + ordinal(&guard, number)? as usize) }
+                unsafe { give(pool, DEFAULT_POOL + ordinal(&guard, number)? as usize) }
             })
         }
         fn cuDeviceGetMemPool(pool: *mut usize, number: c_int) { unsafe { cuDeviceGetDefaultMemPool(pool, number) } }
@@ -471,6 +483,7 @@ pub mod memory {
         fn cuMemPoolSetAttribute(pool: usize, attribute: c_int, value: *mut c_void) {
             call(|mut guard| {
                 pools(&guard)?;
+                is_pool(&guard, pool)?;
                 // The release threshold.
                 if attribute == 4 && !value.is_null() {
                     guard.memory.set_threshold(pool, unsafe { value.cast::<u64>().read() });
@@ -481,6 +494,7 @@ pub mod memory {
         fn cuMemPoolGetAttribute(pool: usize, attribute: c_int, value: *mut u64) {
             call(|guard| {
                 pools(&guard)?;
+                is_pool(&guard, pool)?;
                 let (reserved, used) = guard.memory.of_pool(pool);
                 match attribute {
                     5 => unsafe { give(value, reserved as u64) },
@@ -492,6 +506,7 @@ pub mod memory {
         fn cuMemPoolTrimTo(pool: usize, keep: usize) {
             call(|mut guard| {
                 pools(&guard)?;
+                is_pool(&guard, pool)?;
                 guard.memory.trim_pool(pool, keep);
                 Ok(())
             })

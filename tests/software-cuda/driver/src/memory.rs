@@ -49,6 +49,9 @@ const SMALL_ALIGN: usize = 512;
 /// From here on, they begin at those of much more.
 const LARGE: usize = 1 << 20;
 
+/// The handle of the default pool of the first device; those of the others follow it, below those that programs are given.
+pub const DEFAULT_POOL: usize = 0x800;
+
 /// All memory that the driver knows.
 #[derive(Debug, Default)]
 pub struct DeviceMemory {
@@ -77,7 +80,12 @@ impl DeviceMemory {
         self.pools.values().map(|pool| pool.kept).sum()
     }
 
-    /// Bytes that a pool has from the device, and those of them that somebody uses. Of the default pool, which keeps nothing, both are what is
+    /// Whether it is a pool that a program made, and did not destroy.
+    pub fn has_pool(&self, handle: usize) -> bool {
+        self.pools.contains_key(&handle)
+    }
+
+    /// Bytes that a pool has from the device, and those of them that somebody uses. Of a default pool, which keeps nothing, both are what is
     /// in use.
     pub fn of_pool(&self, handle: usize) -> (usize, usize) {
         match self.pools.get(&handle) {

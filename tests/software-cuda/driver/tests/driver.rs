@@ -676,6 +676,47 @@ fn pools_keep_memory_up_to_their_threshold() {
 }
 
 #[test]
+fn a_pool_that_is_none_is_refused() {
+    let (_session, _context) = begin();
+    let stream = Stream::new(1).unwrap();
+    let used = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT;
+    let threshold = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+    let (mut default, mut made) = (null_mut(), null_mut());
+    // What is done with a pool, one after the other.
+    let codes = |pool| {
+        let (mut value, mut address) = (0u64, 0);
+        let place = (&raw mut value).cast();
+        // SAFETY: places for what is told; the driver refuses what is no pool.
+        let codes = unsafe {
+            [
+                sys::cuMemPoolGetAttribute(pool, used, place),
+                sys::cuMemPoolSetAttribute(pool, threshold, place),
+                sys::cuMemPoolTrimTo(pool, 0),
+                sys::cuMemAllocFromPoolAsync(&mut address, 64, pool, stream.0),
+            ]
+        };
+        if address != 0 {
+            // SAFETY: taken just now.
+            unsafe { check(sys::cuMemFreeAsync(address, stream.0)).unwrap() };
+        }
+        codes.map(|code| code as u32)
+    };
+    // SAFETY: places for the handles, and properties that are not looked at.
+    unsafe {
+        check(sys::cuDeviceGetDefaultMemPool(&mut default, 0)).unwrap();
+        let properties = std::mem::zeroed();
+        check(sys::cuMemPoolCreate(&mut made, &properties)).unwrap();
+    }
+    assert_eq!(codes(default), [0; 4]);
+    assert_eq!(codes(made), [0; 4]);
+    // SAFETY: made above, and nobody has memory of it.
+    unsafe { check(sys::cuMemPoolDestroy(made)).unwrap() };
+    for none in [made, null_mut(), default.wrapping_byte_add(100)] {
+        assert_eq!(codes(none), [1; 4], "{none:?}");
+    }
+}
+
+#[test]
 fn several_calls_fail_in_a_row() {
     let (mut session, _context) = begin();
     session.fail_calls(1, 2, 1);
