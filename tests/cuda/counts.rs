@@ -401,14 +401,6 @@ fn least_nested(arena: &[u8], nested: &Nested, outcome: &NestedOutcome) -> u64 {
     all
 }
 
-/// What is moved for each value or level is not much more than the least, which it cannot be below.
-fn near(name: &str, all: f64, least: f64) {
-    assert!(
-        all >= least && all <= least * 1.3,
-        "{name}: {all} bytes each, the least is {least}"
-    );
-}
-
 /// What was done between two times.
 fn since(now: &Work, before: &Work) -> Work {
     Work {

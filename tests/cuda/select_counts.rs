@@ -6,7 +6,6 @@
 
 use std::fmt::Write as _;
 use std::ops::Range;
-use std::path::Path;
 
 use feedwater::cuda::Device;
 use feedwater::cuda::columns::{Leaf, Offsets, Slots};
@@ -137,29 +136,12 @@ fn instructions_and_bytes_of_each_row_are_those_of_the_table() {
                 };
                 let least = stored + loaded + ranges * 16 * (1 + 3 * kinds);
                 let (all, least) = count_of(&mut table, &session, (name, way), count, least);
-                assert!(
-                    all >= least && all <= least * 1.3,
-                    "{name}, {way}: {all} bytes a row, the least is {least}"
-                );
+                near(&format!("{name}, {way}"), all, least);
             }
             nothing_left(&session);
         }
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cuda/select.tsv");
-    if std::env::var_os("FEEDWATER_WRITE_COUNTS").is_some() {
-        std::fs::write(&path, &table).unwrap();
-    }
-    let committed = std::fs::read_to_string(&path).unwrap();
-    assert_eq!(committed.lines().count(), table.lines().count(), "{table}");
-    for (was, is) in committed.lines().zip(table.lines()) {
-        for (was_one, is_one) in was.split('\t').zip(is.split('\t')) {
-            let near = match (was_one.parse::<f64>(), is_one.parse::<f64>()) {
-                (Ok(was), Ok(is)) => (was - is).abs() <= 0.05 * was + 0.002,
-                _ => was_one == is_one,
-            };
-            assert!(near, "was {was}\nis {is}");
-        }
-    }
+    held("tests/cuda/select.tsv", &table);
 }
 
 /// Adds the lines of a case; bytes of a row, and the least of them.

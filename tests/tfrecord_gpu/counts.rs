@@ -36,9 +36,6 @@ const KERNELS: [&str; 18] = [
     "dense",
 ];
 
-/// Most that a case may move for each byte of the least.
-const MOST: f64 = 1.3;
-
 /// Adds rows for what was done, of so many `bytes`, where stages had to read and write `least`.
 fn counted(table: &mut String, session: &Session, name: &str, bytes: u64, least: u64) {
     let per_byte = |count: u64| count as f64 / bytes as f64;
@@ -60,7 +57,7 @@ fn counted(table: &mut String, session: &Session, name: &str, bytes: u64, least:
     }
     let (moved, least) = (per_byte(all), per_byte(least));
     let _ = writeln!(table, "{name}\tall\t\t\t{moved:.3}\t{least:.3}");
-    assert!(moved <= MOST * least, "{name}: {moved} for {least}");
+    near(name, moved, least);
 }
 
 /// Bytes of the buffers of an array.
