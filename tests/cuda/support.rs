@@ -81,7 +81,7 @@ pub(crate) fn nothing_left(session: &Session) {
 /// Most bytes that may be moved for each of the least.
 const MOST: f64 = 1.3;
 
-/// What was moved is not below the least, or it is no bound, and not much more.
+/// What was moved is not below the least that the stages need, or that is none, and not much more.
 pub(crate) fn near(name: &str, all: f64, least: f64) {
     assert!(
         all >= least && all <= least * MOST,
