@@ -3,6 +3,9 @@
 //!
 //! Bytes are of sectors of 32, loaded and stored; those that several blocks touch are counted for each in `block`, once for a launch in
 //! `launch`. Real caches are somewhere between: a small dictionary is loaded once, and the edge of a tile maybe twice.
+//!
+//! The least is what the stages of this pipeline need, with what one hands to the next: it is no bound of other pipelines. Not counted are fills,
+//! uploads of tables and read-backs; and a sector counts once a launch.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -291,7 +294,7 @@ fn deltas_end(arena: &[u8], begin: u64) -> u64 {
     at as u64
 }
 
-/// The least that the stages have to move: pages and output. Headers of runs once more, as their ends are found before their values are; and
+/// The least: pages and output. Headers of runs once more, as their ends are found before their values are; and
 /// bits of rows that are not null once more, as they are found before values get to their rows. Lengths of strings once more, as they lead
 /// from one to the next; and where each begins on its page and in the output, which is found before bytes are copied. Deltas twice, as sums of
 /// parts come before values. Of what is between values that are looked for, nothing: whole sectors are loaded where there is one.
@@ -399,14 +402,6 @@ fn least_nested(arena: &[u8], nested: &Nested, outcome: &NestedOutcome) -> u64 {
         all += 2 * bitmap(offsets) + 8 * leaf.values.rows;
     }
     all
-}
-
-/// What is moved for each value or level is not much more than the least, which it cannot be below.
-fn near(name: &str, all: f64, least: f64) {
-    assert!(
-        all >= least && all <= least * 1.3,
-        "{name}: {all} bytes each, the least is {least}"
-    );
 }
 
 /// What was done between two times.

@@ -78,6 +78,17 @@ pub(crate) fn nothing_left(session: &Session) {
     }
 }
 
+/// Most bytes that may be moved for each of the least.
+const MOST: f64 = 1.3;
+
+/// What was moved is not below the least that the stages need, or that is none, and not much more.
+pub(crate) fn near(name: &str, all: f64, least: f64) {
+    assert!(
+        all >= least && all <= least * MOST,
+        "{name}: {all} bytes each, the least is {least}"
+    );
+}
+
 /// Holds a table of counts to the one in the repository: numbers may differ by 5 %. `FEEDWATER_WRITE_COUNTS` writes it.
 pub(crate) fn held(name: &str, table: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);

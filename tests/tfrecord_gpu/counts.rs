@@ -1,6 +1,8 @@
 //! What the kernels of TFRecords do for each byte of a window, counted by the software device, as `tests/cuda/counts.rs` does for those of
-//! columns, beside the least that stages move if each reads what it needs once and writes what it makes once. The table is `counts.tsv`;
-//! `FEEDWATER_WRITE_COUNTS=1 cargo test --test tfrecord_gpu counts` writes it.
+//! columns. The table is `counts.tsv`; `FEEDWATER_WRITE_COUNTS=1 cargo test --test tfrecord_gpu counts` writes it.
+//!
+//! The least is what the stages of this pipeline need, with what one hands to the next: it is no bound of other pipelines. Not counted are fills,
+//! uploads of tables and read-backs; and a sector counts once a launch.
 
 use std::fmt::Write as _;
 
@@ -36,9 +38,6 @@ const KERNELS: [&str; 18] = [
     "dense",
 ];
 
-/// Most that a case may move for each byte of the least.
-const MOST: f64 = 1.3;
-
 /// Adds rows for what was done, of so many `bytes`, where stages had to read and write `least`.
 fn counted(table: &mut String, session: &Session, name: &str, bytes: u64, least: u64) {
     let per_byte = |count: u64| count as f64 / bytes as f64;
@@ -60,7 +59,7 @@ fn counted(table: &mut String, session: &Session, name: &str, bytes: u64, least:
     }
     let (moved, least) = (per_byte(all), per_byte(least));
     let _ = writeln!(table, "{name}\tall\t\t\t{moved:.3}\t{least:.3}");
-    assert!(moved <= MOST * least, "{name}: {moved} for {least}");
+    near(name, moved, least);
 }
 
 /// Bytes of the buffers of an array.
@@ -131,7 +130,8 @@ fn instructions_and_bytes_of_each_byte_are_those_of_the_table() {
             assert_eq!((rows, batches.report().gpu.rows), (40, 40));
             // Three stages read all of it: the one that finds records, the one that checks them, and the one that decodes. The last one
             // writes columns and tensors. A fourth one reads integers: how many a list has is only known when its bytes were counted, and
-            // only then what memory the column takes, and where in it those of each record go.
+            // only then what memory the column takes, and where in it those of each record go. Without that pass, what is moved would be 1.35
+            // of the least: it could only ride on the one of the checksums.
             let varint = |value: i64| u64::from((64 - (value | 1).leading_zeros()).div_ceil(7));
             let lists: u64 = match kind {
                 1 => (0..40).flat_map(ids_of).map(varint).sum(),

@@ -41,7 +41,7 @@ impl Device {
     /// Decodes columns whose pages are in `arena`, and waits for them.
     ///
     /// Takes, besides the output, 88 bytes of the device's memory for each page, and 28 for each 1,024 rows of one; for strings 8 bytes for
-    /// each row or entry of a dictionary as well; of DELTA_BINARY_PACKED 144 and 72. Of what is wrong with pages, a column's outcome tells the
+    /// each row or entry of a dictionary as well; of DELTA_BINARY_PACKED 144 and 68. Of what is wrong with pages, a column's outcome tells the
     /// first.
     ///
     /// # Errors

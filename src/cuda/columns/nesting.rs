@@ -35,8 +35,8 @@ impl Device {
     /// of strings, which are known only when their lengths were read: columns that have more, those before them included, are
     /// [`Outcome::Large`].
     ///
-    /// Takes, besides what [`columns`](Self::columns) does, a byte of the device's memory for each level, 68 bytes for each 1,024 levels of a
-    /// page, and about 150 for each page.
+    /// Takes, besides what [`columns`](Self::columns) does, a byte of the device's memory for each level, 116 bytes for each 1,024 levels of
+    /// a page (20, and 48 each of counts and their sums), and about 150 for each page.
     ///
     /// # Errors
     /// As [`columns`](Self::columns).

@@ -155,7 +155,11 @@ pub(super) unsafe fn find(
         };
         if let Some(offsets) = &output.offsets {
             entry.offsets = offsets.address();
-            entry.places = work.scratch(bytes_of(output.rows, 4)?)?;
+            // Without a page that has places, none are written or looked at.
+            let has_places = |page: &Page| page.encoding != Encoding::DeltaByteArray;
+            if column.pages.iter().any(has_places) {
+                entry.places = work.scratch(bytes_of(output.rows, 4)?)?;
+            }
             if output.rows == 0 {
                 // SAFETY: there is one of them, which is dropped after the work.
                 unsafe { work.fill(entry.offsets, 0, if large { 8 } else { 4 })? };
@@ -206,7 +210,7 @@ pub(super) unsafe fn find(
             found.before = scan::rows(work, found.bytes, 1, tables.tiles)?;
         }
         let job = found.job(tables, 0);
-        // SAFETY: as above, with a place for each row, and an offset more.
+        // SAFETY: as above, with a place for each row that one is written for, and an offset more.
         unsafe { work.launch(STRINGS, "strings_place", BLOCK, blocks, job)? };
     }
     let is_decimal = |column: &Column| matches!(column.convert, Convert::WidenBigEndian { .. });
@@ -276,7 +280,8 @@ pub(super) unsafe fn copy(
     found.upload(work, tables)?;
     let job = found.job(tables, chunks);
     let threads = chunks * u64::from(BLOCK);
-    // SAFETY: as in `find`: offsets and places are those of rows that nothing is wrong with, and there is room for all bytes.
+    // SAFETY: as in `find`: offsets and places are those of rows that nothing is wrong with, and there is room for all bytes. Pages of
+    // DELTA_BYTE_ARRAY have no places: `strings_place` writes none, and `strings_copy` passes these pages over.
     unsafe { work.launch(STRINGS, "strings_copy", BLOCK, threads, job)? };
     if found.texts.is_prefixed() {
         let job = found.job(tables, chunks);

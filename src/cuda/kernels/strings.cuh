@@ -16,7 +16,8 @@ static_assert(sizeof(Source) == 24);  // `SOURCE` in columns/strings.rs
 struct Strings {
     u8 *offsets;      // of slots, and one more
     u8 *values;       // null: bytes are looked at, and not copied
-    u32 *places;      // of the bytes of slots, from the base of their page's source on
+    u32 *places;      // of the bytes of slots, from the base of their page's source on. Pages of
+                      // DELTA_BYTES have none: `strings_place` writes none, and `strings_copy` passes over them. Null if there are no others
     u64 *bytes;       // how many there are
     u64 tile;         // its first
     u64 tile_end;

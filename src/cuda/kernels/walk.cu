@@ -52,6 +52,8 @@ static __device__ u32 walk_values(const Page *page, const Column *column, Found 
     return at < end && page->body[at] ? TRAILING : 0;
 }
 
+// 8 blocks leave 64 registers to a thread. By itself the assembler takes no more than 40 to 64, by architecture, which is close to what this needs
+// without a spill; and a page has but one warp, so that more warps than these 32 are seldom there to be held.
 KERNEL_WITH(walk, THREADS, 8)(const __grid_constant__ Job given) {
     const Job *job = &given;
     u32 lane = threadIdx.x % LANES;
@@ -102,7 +104,8 @@ KERNEL(walk_known, THREADS)(const __grid_constant__ Job given) {
         if (job->stage == 0) {
             if (!(page->flags & KNOWN_LEVELS)) continue;
             u32 after, begin = page->v1 ? 4 : 0;
-            wrong = known_levels(page->body, tiles.levels + index, number == 0, number + 1 == tile_count, begin, found->levels, 1, rows_of(page, number), after);
+            bool is_first = number == 0, is_last = number + 1 == tile_count;
+            wrong = known_levels(page->body, tiles.levels + index, is_first, is_last, begin, found->levels, 1, rows_of(page, number), after);
             if (wrong && wrong != MARKS) wrong |= LEVELS;
         } else if (page->flags & KNOWN_VALUES && (page->encoding == DICTIONARY || page->encoding == RLE)) {
             wrong = known_values(page, found, tiles.values + index, tiles.bases[index], tiles.counts[index]);

@@ -158,8 +158,7 @@ impl PageList {
                     });
                     list.entries += u64::from(entries);
                     if list.pages.len() == 1 {
-                        let others = (chunk.len() - at) / (at - here);
-                        list.pages.reserve(others.min(RESERVED));
+                        list.pages.reserve(to_follow(chunk.len() - at, at - here));
                     }
                 }
                 What::Other => {}
@@ -222,6 +221,12 @@ impl PageList {
 
 /// Pages that a list has room for when it knows the length of the first, at most: about 1 MiB.
 const RESERVED: usize = 16 << 10;
+
+/// Pages that room is made for behind the first, which has `len` bytes with its header and `left` bytes behind it: as many as there are if all
+/// are as long.
+fn to_follow(left: usize, len: usize) -> usize {
+    (left / len).min(RESERVED)
+}
 
 /// How many headers are touched at once.
 const AHEAD: usize = 8;
@@ -763,6 +768,22 @@ mod tests {
         [header, &[0][..], &vec![9; body]].concat()
     }
 
+    /// A data page with a body of so many bytes.
+    fn of_len(body: usize) -> Vec<u8> {
+        let mut header = vec![0x15, 0];
+        for _ in 0..2 {
+            header.push(0x15);
+            let mut left = (body as u64) << 1;
+            while left >= 0x80 {
+                header.push(left as u8 | 0x80);
+                left >>= 7;
+            }
+            header.push(left as u8);
+        }
+        header.extend(&DATA[6..]);
+        page(&header, body)
+    }
+
     fn of(bytes: &[u8]) -> Result<PageList, PageFault> {
         PageList::of(bytes, Compression::UNCOMPRESSED, 32)
     }
@@ -877,23 +898,28 @@ mod tests {
         assert_eq!(least_bits(Type::INT32, 0), 32);
     }
 
+    #[test]
+    fn room_is_made_for_pages_as_long_as_the_first_up_to_a_number_and_given_back() {
+        assert_eq!((to_follow(100, 22), to_follow(21, 22)), (4, 0));
+        assert_eq!(to_follow(22 * RESERVED, 22), RESERVED);
+        assert_eq!(to_follow(usize::MAX, 22), RESERVED);
+        let memory = |pages: usize| (size_of::<PageList>() + pages * size_of::<DataPage>()) as u64;
+        assert_eq!(PageList::default().memory(), memory(0));
+        // All as long as the first: just the room that they take.
+        let list = of(&of_len(100).repeat(500)).unwrap();
+        assert_eq!((list.pages.len(), list.memory()), (500, memory(500)));
+        // A tiny first one in a large chunk: what was too much does not stay.
+        let list = of(&[of_len(5), of_len(1 << 20)].concat()).unwrap();
+        assert_eq!(list.pages.len(), 2);
+        assert!(list.memory() <= memory(4), "{}", list.memory());
+    }
+
     /// Many small pages, which is the worst there is for a walk over headers. Run by hand: `cargo test --release … -- --ignored`.
     #[test]
     #[ignore = "a measurement"]
     fn how_fast_the_walk_is() {
         for page in [128, 1 << 10, 8 << 10, 1 << 20] {
-            let mut header = vec![0x15, 0];
-            for _ in 0..2 {
-                header.push(0x15);
-                let mut left = (page as u64) << 1;
-                while left >= 0x80 {
-                    header.push(left as u8 | 0x80);
-                    left >>= 7;
-                }
-                header.push(left as u8);
-            }
-            header.extend(&DATA[6..]);
-            let one = self::page(&header, page);
+            let one = of_len(page);
             let chunk = one.repeat((64 << 20) / one.len());
             let begun = std::time::Instant::now();
             let list = of(&chunk).unwrap();

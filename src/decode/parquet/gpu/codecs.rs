@@ -49,6 +49,8 @@ pub(super) fn assign<'a>(
     let mut chunks: Vec<_> = chunks.collect();
     let (mut next, mut total) = (end, 0u64);
     for body in chunks.iter_mut().flat_map(|bodies| bodies.iter_mut()).rev() {
+        // Less than 128: `Arena` begins each place at the next multiple of 64 and ends 64 bytes behind that of the last; and a chunk that is not
+        // planned takes no room in it, as `Groups::plans_of` sees to.
         let gap = next.saturating_sub(body.place.end);
         body.gap = u32::try_from(gap).unwrap_or(u32::MAX);
         next = body.place.start;

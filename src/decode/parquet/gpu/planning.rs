@@ -21,11 +21,14 @@ pub fn planned(metadata: &Metadata, group: usize, chunks: &[impl AsRef<[u8]>]) -
     for (leaf, ((chunk, field), bytes)) in columns {
         let bytes = bytes.as_ref();
         let rows = u64::try_from(of.num_rows()).unwrap_or(0);
+        // Room is given out only to a column that uses it.
+        let mut with = arena.clone();
         let plan = LeafShape::of(chunk.column_descr(), field).and_then(|shape| {
             let list = lists.of((group, leaf), chunk, bytes)?;
-            ChunkPlan::of(&shape, chunk, &list, rows, &mut arena)
+            ChunkPlan::of(&shape, chunk, &list, rows, &mut with)
         });
         if let Ok(plan) = plan {
+            arena = with;
             pages += plan.bodies.len() as u64;
             all += bytes.len() as u64;
             plans.push(plan);

@@ -121,7 +121,7 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
             memory,
             lists,
         } = self;
-        check(memory, &scan)?;
+        check_memory(memory, &scan)?;
         let (task, plan, threads) = scan.tasked().await?;
         let memory = match memory {
             Some(memory) => memory,
@@ -158,7 +158,7 @@ impl<R: Reader + ?Sized + 'static> DeviceScan<R> {
     /// # Errors
     /// As [`Scan::explain`].
     pub async fn explain_async(self) -> Result<DevicePlan> {
-        check(self.memory, &self.scan)?;
+        check_memory(self.memory, &self.scan)?;
         let (task, scan, _) = self.scan.tasked().await?;
         let roots = roots(&task, self.processor);
         let groups = &task.plan.groups;
@@ -189,8 +189,8 @@ impl<R: Reader + ?Sized> fmt::Debug for DeviceScan<R> {
     }
 }
 
-/// Refuses memory that not even a row has room in.
-fn check<R: Reader + ?Sized + 'static>(memory: Option<u64>, scan: &Scan<R>) -> Result<()> {
+/// Refuses memory of no bytes, in which not even a row has room; with any, there are batches of a row.
+fn check_memory<R: Reader + ?Sized + 'static>(memory: Option<u64>, scan: &Scan<R>) -> Result<()> {
     if memory != Some(0) {
         return Ok(());
     }

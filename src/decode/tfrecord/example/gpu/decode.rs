@@ -47,13 +47,19 @@ impl Done {
     }
 
     /// With what comes behind the records that it is of. Where some are there, and there was no memory for the others, these are left in `rest`
-    /// to be decoded by themselves.
-    fn before(mut self, mut taken: Taken, rest: &mut Vec<Taken>) -> Self {
+    /// to be decoded by themselves, which the report counts as other splits for want of memory.
+    fn leaving(
+        mut self,
+        mut taken: Taken,
+        rest: &mut Vec<Taken>,
+        report: &mut DeviceReport,
+    ) -> Self {
         if self.error.as_ref().is_some_and(is_short) {
             let rows = self.batches.iter().map(DeviceExamples::num_rows).sum();
             match taken.split_at(rows) {
                 Ok((_, others)) => {
                     rest.push(others);
+                    report.halved += 1;
                     self.error = None;
                     return self;
                 }
@@ -171,7 +177,8 @@ impl Decoder {
                 }
             };
         };
-        rows.unwrap_or_else(Done::from).before(taken, rest)
+        rows.unwrap_or_else(Done::from)
+            .leaving(taken, rest, &mut self.report)
     }
 
     fn rows(&mut self, taken: &Taken) -> Result<Done> {
@@ -410,9 +417,9 @@ mod tests {
     #[test]
     fn parts_before_one_that_fails_are_delivered() {
         let done = parts(&[Ok(2), Ok(1), Err(ErrorKind::Forked), Ok(2)]).unwrap();
-        let mut rest = Vec::new();
-        let done = done.before(taken(&[&[1, 2, 3, 4, 5]]), &mut rest);
-        assert_eq!(rows_of(&done), [2, 1]);
+        let (mut rest, mut report) = (Vec::new(), DeviceReport::default());
+        let done = done.leaving(taken(&[&[1, 2, 3, 4, 5]]), &mut rest, &mut report);
+        assert_eq!((rows_of(&done), report.halved), (vec![2, 1], 0));
         assert!(matches!(done.error.unwrap().kind(), ErrorKind::Forked));
         assert!(rest.is_empty());
     }
@@ -420,9 +427,9 @@ mod tests {
     #[test]
     fn what_there_was_no_memory_for_behind_other_parts_is_left_for_the_next_turn() {
         let done = parts(&[Ok(2), Ok(1), Err(SHORT)]).unwrap();
-        let mut rest = Vec::new();
-        let done = done.before(taken(&[&[1, 2], &[3, 4, 5]]), &mut rest);
-        assert_eq!(rows_of(&done), [2, 1]);
+        let (mut rest, mut report) = (Vec::new(), DeviceReport::default());
+        let done = done.leaving(taken(&[&[1, 2], &[3, 4, 5]]), &mut rest, &mut report);
+        assert_eq!((rows_of(&done), report.halved), (vec![2, 1], 1));
         assert!(done.error.is_none());
         let others = rest.pop().unwrap();
         let numbers: Vec<_> = others.rows.iter().map(|row| row.number).collect();
@@ -436,10 +443,10 @@ mod tests {
 
     #[test]
     fn what_comes_behind_records_comes_behind_all_of_their_parts() {
-        let mut rest = Vec::new();
+        let (mut rest, mut report) = (Vec::new(), DeviceReport::default());
         let done = parts(&[Ok(2), Ok(3)]).unwrap();
-        let done = done.before(taken(&[&[1, 2, 3, 4, 5]]), &mut rest);
-        assert_eq!(rows_of(&done), [2, 3]);
+        let done = done.leaving(taken(&[&[1, 2, 3, 4, 5]]), &mut rest, &mut report);
+        assert_eq!((rows_of(&done), report.halved), (vec![2, 3], 0));
         assert!(matches!(done.error.unwrap().kind(), ErrorKind::Abandoned));
         assert!(rest.is_empty());
     }

@@ -57,10 +57,8 @@ impl FeatureTensor {
         rows: usize,
         bytes: DeviceBytes,
     ) -> Result<Self> {
-        let element = dense.element().ok_or_else(|| {
-            let what = format!("feature {feature:?}: its tensor: a copy of each row");
-            Error::new(ErrorKind::InvalidOption { what: what.into() })
-        })?;
+        let element = dense.element();
+        let element = element.ok_or_else(|| no_tensor(feature, "a copy of each row"))?;
         let rows = std::iter::once(rows as u64);
         Ok(FeatureTensor {
             feature: feature.clone(),
@@ -103,4 +101,10 @@ impl FeatureTensor {
         };
         DlTensor::new(self.bytes.clone(), element, &self.shape)
     }
+}
+
+/// That there cannot be a tensor of this feature, and why.
+pub(super) fn no_tensor(feature: &str, why: &str) -> Error {
+    let what = format!("feature {feature:?}: its tensor: {why}");
+    Error::new(ErrorKind::InvalidOption { what: what.into() })
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Schema, SchemaRef};
 
-use super::output::{DeviceExamples, FeatureTensor};
+use super::output::{DeviceExamples, FeatureTensor, no_tensor};
 use crate::buffer::DeviceBytes;
 use crate::cuda::example::{self, Absent, Column, Defaults, Values};
 use crate::cuda::{Dense, Device};
@@ -211,7 +211,7 @@ pub(super) fn of_tensor(name: &str, error: Error) -> Error {
         }
         _ => return error,
     };
-    invalid(name, &format!("its tensor: {what}"))
+    no_tensor(name, &what)
 }
 
 fn invalid(name: &str, what: &str) -> Error {

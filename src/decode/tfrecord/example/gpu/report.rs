@@ -30,8 +30,8 @@ pub struct DeviceReport {
     pub host: Share,
     /// Records in a form that kernels do not walk, which the host wrote anew for them.
     pub rewritten: u64,
-    /// How often the device had no memory for a batch or a window of the file, so that its records were decoded half by half, in batches
-    /// of their own, or windows became smaller.
+    /// How often the device had no memory for a batch or a window of the file, so that its records were decoded half by half, or those that
+    /// it had none for by themselves, in batches of their own, or windows became smaller.
     pub halved: u64,
     /// The corrupt records that were left out so far. Records are read some ahead of the batches.
     pub skipped: Skipped,
