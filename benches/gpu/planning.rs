@@ -5,7 +5,7 @@
 //! the file, which were last looked at by the scan before. There each header costs what memory does, which can be microseconds where a virtual
 //! machine shares it with others.
 //!
-//! It is to be 2 GB/s of the file at least, and a tenth of the scan's time at most.
+//! It is to be 2 GB/s of the file at least, and, of bytes that are new, a tenth of the scan's time at most.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use crate::version::FileVersion;
 #[non_exhaustive]
 pub struct FileResult<T> {
     /// Which path it was, counted from 0 as they were given; of a walk, in the order in which they were found. [`u64::MAX`], with no path,
-    /// for a part in a forked child that had begun nothing, while another one was at the paths.
+    /// for a part in a forked child that has no path whose result was not given, while another one was at the paths.
     pub index: u64,
     /// The path, as it was given.
     pub path: Arc<Path>,

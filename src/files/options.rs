@@ -230,7 +230,7 @@ where
     ///
     /// Each part has its share of the windows and descriptors, at least one file, one byte and one descriptor; each may hold one file that
     /// is larger than its window. [Order](Self::in_order) and [`report`](Files::report) are those of each part alone;
-    /// [`FileResult::index`](super::FileResult::index) tells which of all paths it was. Take each part to its end: dropped before,
+    /// [`FileResult::index`](super::FileResult::index) tells which of all paths it was (in a forked child, maybe none). Take each part to its end: dropped before,
     /// it loses the paths that it has taken and not answered, up to its share of [`window_files`](Self::window_files). One that begins late may
     /// find none left. Parts are for threads; there is no form for tasks.
     ///

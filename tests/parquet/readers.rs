@@ -191,6 +191,8 @@ pub(crate) struct Panicking {
     calls: AtomicU64,
     /// Calls before that.
     most: u64,
+    /// Only of calls for something from there on; `None`: of all.
+    from: Option<u64>,
 }
 
 impl Panicking {
@@ -199,10 +201,26 @@ impl Panicking {
             inner: inner.clone(),
             calls: AtomicU64::new(0),
             most,
+            from: None,
         })
     }
 
-    fn call(&self) {
+    /// Whenever it is asked for something at or behind a place.
+    pub(crate) fn from(inner: &Arc<Copying>, from: u64) -> Arc<Self> {
+        Arc::new(Panicking {
+            inner: inner.clone(),
+            calls: AtomicU64::new(0),
+            most: 0,
+            from: Some(from),
+        })
+    }
+
+    fn call(&self, mut offsets: impl Iterator<Item = u64>) {
+        if let Some(from) = self.from
+            && !offsets.any(|offset| offset >= from)
+        {
+            return;
+        }
         if self.calls.fetch_add(1, Ordering::Relaxed) >= self.most {
             // Without the hook's line in the output of tests.
             std::panic::resume_unwind(Box::new("on purpose"));
@@ -216,12 +234,12 @@ impl Reader for Panicking {
     }
 
     fn submit(&self, batch: Batch) -> Pending {
-        self.call();
+        self.call(batch.reads.iter().map(|read| read.range.start));
         self.inner.submit(batch)
     }
 
     fn read_now(&self, reads: &mut [ReadInto<'_>]) -> Result<()> {
-        self.call();
+        self.call(reads.iter().map(|read| read.offset));
         self.inner.read_now(reads)
     }
 }

@@ -41,9 +41,10 @@ and errors are the same, with file, record and offset. [`DeviceBatches::report`]
 
 A batch takes the device's memory for its records, up to [`batch_bytes`](ExampleScan::batch_bytes) (32 MiB), and for its columns, about
 as much; those that are made [ahead](DeviceScan::ahead) take it for their columns. Two windows of the file
-([`window_bytes`](DeviceScan::window_bytes), 32 MiB) are there at a time. While records are looked for in one, it takes a fifteenth more, and 24 bytes for each of them (72 where records
-hold what looks like records); where there is no memory for that, it is halved, down to a single record, for which there has to be. A [tensor](DeviceScan::tensor) is made of a
-required scalar of bytes. Each scan works in a stream of its own.
+([`window_bytes`](DeviceScan::window_bytes), 32 MiB) are there at a time. While records are looked for in one, it takes a fifteenth more, and
+24 bytes for each place that looks like a record (72 where there are such places in records); where there is no memory for that, it is halved,
+down to a single record, for which there has to be. A [tensor](DeviceScan::tensor) is made of a required scalar of bytes. Each scan works in a
+stream of its own.
 "#
 )]
 
